@@ -2,19 +2,21 @@
 /* bench/plain_gpt.c: a training step of a GPT-2-style model in plain C loops and OpenMP: what one writes
  * without a library.
  *
- *     plain_gpt [--textbook] WEIGHTS TOKENS STEPS
+ *     plain_gpt [--textbook | --blas] WEIGHTS TOKENS STEPS
  *
  * WEIGHTS: floats, in the order of `sizes` below, matrices [in, out]; TOKENS: STEPS * B * (T + 1) int32.
- * Prints the loss and the seconds of each step. Shapes are the demo's. Gradients are exact; AdamW with
- * clipping at 1, as gyre-train has it.
+ * Prints the loss and the seconds of each step. Shapes are the demo's or, with -DGPT2_124M, those of GPT-2's
+ * smallest. Gradients are exact; AdamW with clipping at 1, as gyre-train has it.
  *
  * The products with weights, which are nine tenths of the work, come in two orders of their loops:
  *   vectorised   matrices are [in, out]; rows of the output, then the inner dimension, then columns: what one
  *                arrives at with a compiler's vectoriser in mind
  *   textbook     matrices are [out, in], and an output element is a dot product over the inputs: what one
  *                writes down first, and what llm.c's CPU reference has
+ * With --blas they are a BLAS's, which has threads of its own, and so are those of the head.
  * It is built twice: as C defines sums, from the first number to the last, and with -ffast-math, which lets
  * the compiler make vectors of a dot product and of tanhf. */
+#include <cblas.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +24,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { L = 4, H = 4, C = 128, T = 64, B = 12, V = 256, D = C / H, N = B * T };
+#ifdef GPT2_124M
+enum { L = 12, H = 12, C = 768, T = 1024, B = 2, V = 50257 };
+#else
+enum { L = 4, H = 4, C = 128, T = 64, B = 12, V = 256 };
+#endif
+enum { D = C / H, N = B * T };
 
 /* One layer's parameters, then those of the whole. */
 enum { LN1W, LN1B, QKVW, QKVB, PROJW, PROJB, LN2W, LN2B, FCW, FCB, OUTW, OUTB, PER_LAYER };
@@ -35,9 +42,10 @@ typedef struct {
         fc[N * 4 * C], act[N * 4 * C], mean1[N], rstd1[N], mean2[N], rstd2[N];
 } layer_t;
 
-static float w[PARAMETERS], g[PARAMETERS], m[PARAMETERS], v[PARAMETERS];
-static layer_t layer[L];
-static float x_out[N * C], lnf[N * C], meanf[N], rstdf[N], logits[N * V];
+static float *w, *g, *m, *v; /* [PARAMETERS] */
+static layer_t *layer;       /* [L] */
+static float *logits;        /* [N, V] */
+static float x_out[N * C], lnf[N * C], meanf[N], rstdf[N];
 static float d_x[N * C], d_a[N * C], d_wide[N * 4 * C], d_qkv[N * 3 * C];
 
 static float *at(float *base, int l, int kind)
@@ -48,7 +56,7 @@ static float *at(float *base, int l, int kind)
     return p;
 }
 
-static int textbook;
+static int textbook, blas;
 
 /* ---- products, textbook order: wt, dw [out,in] ---- */
 
@@ -86,11 +94,28 @@ static void textbook_linear_backward(float *dx, float *dw, float *db, const floa
 
 /* ---- products, vectorised order: wt, dw [in,out] ---- */
 
+/* c [rows,columns] = a b, to which `keep` times what is in c is added; transposed: of both, in memory. */
+static void product(float *c, const float *a, int a_transposed, const float *b, int b_transposed, int rows,
+                    int columns, int inner, float keep)
+{
+    cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
+                b_transposed ? CblasTrans : CblasNoTrans, rows, columns, inner, 1.0f, a,
+                a_transposed ? rows : inner, b, b_transposed ? inner : columns, keep, c, columns);
+}
+
 /* y [N,out] = x [N,in] w + b (+ r) */
 static void linear(float *y, const float *x, const float *wt, const float *b, const float *r, int in, int out)
 {
     if (textbook) {
         textbook_linear(y, x, wt, b, r, in, out);
+        return;
+    }
+    if (blas) {
+#pragma omp parallel for
+        for (int n = 0; n < N; n++)
+            for (int o = 0; o < out; o++)
+                y[n * out + o] = b[o] + (r ? r[n * out + o] : 0.0f);
+        product(y, x, 0, wt, 0, N, out, in, 1.0f);
         return;
     }
 #pragma omp parallel for
@@ -113,6 +138,14 @@ static void linear_backward(float *dx, float *dw, float *db, const float *dy, co
         textbook_linear_backward(dx, dw, db, dy, x, wt, in, out);
         return;
     }
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < out; o++)
+            db[o] += dy[n * out + o];
+    if (blas) {
+        product(dx, dy, 0, wt, 1, N, in, out, 0.0f);
+        product(dw, x, 1, dy, 0, in, out, N, 1.0f);
+        return;
+    }
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
         for (int i = 0; i < in; i++) {
@@ -128,9 +161,6 @@ static void linear_backward(float *dx, float *dw, float *db, const float *dy, co
             for (int o = 0; o < out; o++)
                 dw[i * out + o] += xi * dy[n * out + o];
         }
-    for (int n = 0; n < N; n++)
-        for (int o = 0; o < out; o++)
-            db[o] += dy[n * out + o];
 }
 
 static void norm(float *y, float *mean, float *rstd, const float *x, const float *gain, const float *bias)
@@ -272,16 +302,19 @@ static double forward(const int32_t *token)
     }
     norm(lnf, meanf, rstdf, x_out, w + LNFW, w + LNFB);
     double loss = 0.0;
+    if (blas)
+        product(logits, lnf, 0, w + WTE, 1, N, V, C, 0.0f);
 #pragma omp parallel for reduction(+ : loss)
     for (int n = 0; n < N; n++) {
         float *z = logits + n * V, most = -INFINITY, sum = 0.0f;
         int target = token[n / T * (T + 1) + n % T + 1];
-        for (int i = 0; i < V; i++) {
+        for (int i = 0; i < V && !blas; i++) {
             z[i] = 0.0f;
             for (int c = 0; c < C; c++)
                 z[i] += lnf[n * C + c] * w[WTE + i * C + c];
-            most = fmaxf(most, z[i]);
         }
+        for (int i = 0; i < V; i++)
+            most = fmaxf(most, z[i]);
         loss -= z[target] - most;
         for (int i = 0; i < V; i++)
             sum += z[i] = expf(z[i] - most);
@@ -292,10 +325,14 @@ static double forward(const int32_t *token)
     return loss / N;
 }
 
-static void backward(const int32_t *token)
+/* Of the head's product. */
+static void head_backward(void)
 {
-    memset(g, 0, sizeof g);
-    memset(d_x, 0, sizeof d_x);
+    if (blas) {
+        product(d_a, logits, 0, w + WTE, 0, N, C, V, 0.0f);
+        product(g + WTE, logits, 1, lnf, 0, V, C, N, 1.0f);
+        return;
+    }
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++) {
@@ -309,6 +346,13 @@ static void backward(const int32_t *token)
         for (int n = 0; n < N; n++)
             for (int c = 0; c < C; c++)
                 g[WTE + i * C + c] += logits[n * V + i] * lnf[n * C + c];
+}
+
+static void backward(const int32_t *token)
+{
+    memset(g, 0, PARAMETERS * sizeof *g);
+    memset(d_x, 0, sizeof d_x);
+    head_backward();
     norm_backward(d_x, g + LNFW, g + LNFB, d_a, x_out, w + LNFW, meanf, rstdf);
     for (int l = L; l-- > 0;) {
         const layer_t *a = &layer[l];
@@ -377,19 +421,28 @@ static void turn_weights(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--textbook") == 0) {
-        textbook = 1;
-        argv++;
-        argc--;
-    }
+    textbook = argc > 1 && strcmp(argv[1], "--textbook") == 0;
+    blas = argc > 1 && strcmp(argv[1], "--blas") == 0;
+    argv += textbook + blas;
+    argc -= textbook + blas;
     int steps = argc == 4 ? atoi(argv[3]) : 0;
     size_t bytes = (size_t)steps * B * (T + 1) * sizeof(int32_t);
     int32_t *tokens = malloc(bytes ? bytes : 1);
-    if (steps < 1 || !tokens) {
-        fprintf(stderr, "usage: plain_gpt [--textbook] WEIGHTS TOKENS STEPS\n");
+    if (steps < 1) {
+        fprintf(stderr, "usage: plain_gpt [--textbook | --blas] WEIGHTS TOKENS STEPS\n");
         return 2;
     }
-    if (!read_all(argv[1], w, sizeof w) || !read_all(argv[2], tokens, bytes))
+    w = calloc(PARAMETERS, 4 * sizeof *w);
+    layer = calloc(L, sizeof *layer);
+    logits = calloc(N, V * sizeof *logits);
+    if (!tokens || !w || !layer || !logits) {
+        fprintf(stderr, "plain_gpt: no memory\n");
+        return 1;
+    }
+    g = w + PARAMETERS;
+    m = g + PARAMETERS;
+    v = m + PARAMETERS;
+    if (!read_all(argv[1], w, PARAMETERS * sizeof *w) || !read_all(argv[2], tokens, bytes))
         return 2;
     if (textbook)
         turn_weights();
@@ -403,6 +456,9 @@ int main(int argc, char **argv)
         printf("%.6f %.6f\n", loss,
                (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     }
+    free(logits);
+    free(layer);
+    free(w);
     free(tokens);
     return 0;
 }

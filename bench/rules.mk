@@ -6,13 +6,16 @@ bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
 
 # A training step beside plain loops and PyTorch.
-bench-train: all $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math $(SETUP_PYTHON_STAMP)
-	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS))
+PLAIN_GPT := $(addprefix $(B)/bench/plain_gpt,-demo -demo-fast-math -124M -124M-fast-math)
+bench-train: all $(PLAIN_GPT) $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	    $(if $(SHAPE),--shape $(SHAPE))
 PLAIN_LOOPS = -std=gnu17 -O3 -march=native -fopenmp -Wall -Wextra
-$(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
+$(PLAIN_GPT): bench/plain_gpt.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $< -lm -o $@
+	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $(if $(findstring 124M,$@),-DGPT2_124M) \
+	    $< $(shell pkg-config --cflags --libs openblas) -lm -o $@
 
 # What the trainer's bits cost gyre-generate.
 bench-generate: all

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/torch_gpt.py WEIGHTS TOKENS STEPS: the step of bench/plain_gpt.c with PyTorch's own modules, on two threads."""
+"""bench/torch_gpt.py demo|124M [--compile] WEIGHTS TOKENS STEPS: the step of bench/plain_gpt.c with PyTorch's own modules, on
+two threads, and with its compiler. Prints PyTorch's version first."""
 import struct
 import sys
 import time
@@ -8,7 +9,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-L, H, C, T, B, V = 4, 4, 128, 64, 12, 256
+L, H, C, T, B, V = {"demo": (4, 4, 128, 64, 12, 256), "124M": (12, 12, 768, 1024, 2, 50257)}[sys.argv[1]]
 
 
 class Block(torch.nn.Module):
@@ -63,15 +64,18 @@ class Model(torch.nn.Module):
 
 def main():
     torch.set_num_threads(2)
-    steps = int(sys.argv[3])
-    with open(sys.argv[2], "rb") as data:
+    weights, tokens, steps = sys.argv[-3:]
+    steps = int(steps)
+    with open(tokens, "rb") as data:
         tokens = torch.tensor(struct.unpack(f"{steps * B * (T + 1)}i", data.read(4 * steps * B * (T + 1)))).view(steps, B, T + 1)
     model = Model()
-    model.load(sys.argv[1])
+    model.load(weights)
+    step = torch.compile(model) if "--compile" in sys.argv else model
+    print(torch.__version__)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
     for batch in tokens:
         since = time.perf_counter()
-        loss = model(batch[:, :-1], batch[:, 1:])
+        loss = step(batch[:, :-1], batch[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,129 +1,196 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/train.py: `make bench-train`: the demo's training step by Gyre, by plain C loops with OpenMP, and by PyTorch.
+"""bench/train.py: `make bench-train`: a training step by Gyre, by plain C loops with OpenMP, and by PyTorch.
 
-4 layers, 4 heads, 128 wide, 64 tokens, 12 sequences, fp32, AdamW with clipping: each contender makes the same step, in turns,
-for some rounds; a figure is the median over the steps of all rounds. The loops, in both their orders, and PyTorch begin with
-the same weights and see the same tokens: their losses must agree.
+Two shapes (--shape): the demo's, and GPT-2 of 124M parameters with 1,024 positions; fp32, AdamW with clipping. Each contender
+makes the same step, in turns, for some rounds; a figure is the median over the steps of all rounds. Loops and PyTorch begin with
+the same weights and see the same tokens: their losses must agree. The newest PyTorch, with its compiler, takes part where
+`make check-torch` has installed it in BUILD/torch/venv.
 """
 import argparse
+import array
 import json
 import os
 import platform
 import random
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 
-L, C, T, B, V = 4, 128, 64, 12, 256
-TOKENS = B * T
-SIZES = [C, C, 3 * C * C, 3 * C, C * C, C, C, C, 4 * C * C, 4 * C, 4 * C * C, C]
-# The loops: name -> (program, options); bench/plain_gpt.c says what they are.
-TEXTBOOK = "plain loops, textbook order"
-LOOPS = {TEXTBOOK: ("plain_gpt", ["--textbook"]),
-         "the same, -ffast-math": ("plain_gpt-fast-math", ["--textbook"]),
-         "vectorised order, -ffast-math": ("plain_gpt-fast-math", [])}
-# "Ten times plain loops" does not say which: all of them are measured against it, and docs/performance.md says why it is out of reach
-# beside loops that the compiler may reorder.
-GOALS = {**{name: 10.0 for name in LOOPS}, "PyTorch": 1.3}
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEXTBOOK, REORDERED = "plain loops, textbook order", "the same, -ffast-math"
+BLAS, COMPILED = "vectorised order, -ffast-math, BLAS", "PyTorch {}, compiled"
 
 
-def write_inputs(folder, steps):
-    """Small random weights (gains 1), and tokens with something to learn in them."""
-    chance, weights = random.Random(1), []
-    def row(size):
-        matrix = size > 4 * C
-        weights.extend(chance.gauss(0.0, 0.05) if matrix else 0.0 for _ in range(size))
-    def gain():
-        weights.extend([1.0] * C)
-    for _ in range(L):
-        for i, size in enumerate(SIZES):
-            gain() if i in (0, 6) else row(size)
-    row(V * C), row(T * C), gain(), row(C)
-    tokens = []
-    for _ in range(steps * B):
-        start, pace = chance.randrange(V), chance.randrange(1, 4)
-        tokens += [(start + pace * i) % V for i in range(T + 1)]
+@dataclass
+class Shape:
+    """As plain_gpt.c has it. loops: name -> (program, options). goals: what Gyre is to be faster by; docs/performance.md says
+    why ten times is out of reach beside loops that the compiler may reorder. steps: of a run, by contender; two warm up."""
+    name: str
+    layers: int
+    heads: int
+    channels: int
+    seq: int
+    batch: int
+    vocab: int
+    rounds: int
+    loops: dict
+    goals: dict
+    steps: dict
+
+    def sizes(self):
+        """Of one layer's weights."""
+        c = self.channels
+        return [c, c, 3 * c * c, 3 * c, c * c, c, c, c, 4 * c * c, 4 * c, 4 * c * c, c]
+
+
+SHAPES = [
+    Shape("demo", 4, 4, 128, 64, 12, 256, 5,
+          {TEXTBOOK: ("demo", ["--textbook"]), REORDERED: ("demo-fast-math", ["--textbook"]),
+           "vectorised order, -ffast-math": ("demo-fast-math", []), BLAS: ("demo-fast-math", ["--blas"])},
+          {TEXTBOOK: 10.0, REORDERED: 10.0, "vectorised order, -ffast-math": 10.0, "PyTorch": 1.3},
+          {"Gyre, 2 ranks": 60, "Gyre, 1 rank of 2 threads": 60, "loops": 8, "PyTorch": 20}),
+    Shape("124M", 12, 12, 768, 1024, 2, 50257, 2,
+          {REORDERED: ("124M-fast-math", ["--textbook"]), BLAS: ("124M-fast-math", ["--blas"])},
+          {REORDERED: 4.0, BLAS: 1.2, COMPILED: 1.5},
+          {"Gyre, 2 ranks": 5, "Gyre, 1 rank of 2 threads": 5, "loops": 3, "PyTorch": 5}),
+]
+
+
+def write_inputs(shape, folder, steps):
+    """Small random weights (gains 1), the same million again and again, and tokens with something to learn in them."""
+    chance = random.Random(1)
+    some = array.array("f", (chance.gauss(0.0, 0.05) for _ in range(1000003)))
     paths = os.path.join(folder, "weights"), os.path.join(folder, "tokens")
-    for path, kind, values in ((paths[0], "f", weights), (paths[1], "i", tokens)):
-        with open(path, "wb") as out:
-            out.write(struct.pack(f"{len(values)}{kind}", *values))
-    return paths
+    c = shape.channels
+    with open(paths[0], "wb") as out:
+        def row(size):
+            if size <= 4 * c:
+                array.array("f", [0.0] * size).tofile(out)
+            for at in range(0, size if size > 4 * c else 0, len(some)):
+                some[:size - at].tofile(out)
+        def gain():
+            array.array("f", [1.0] * c).tofile(out)
+        for _ in range(shape.layers):
+            for i, size in enumerate(shape.sizes()):
+                gain() if i in (0, 6) else row(size)
+        row(shape.vocab * c), row(shape.seq * c), gain(), row(c)
+    tokens = array.array("i")
+    for _ in range(steps * shape.batch):
+        start, pace = chance.randrange(shape.vocab), chance.randrange(1, 4)
+        tokens.extend((start + pace * i) % shape.vocab for i in range(shape.seq + 1))
+    with open(paths[1], "wb") as out:
+        tokens.tofile(out)
+    return list(paths)
 
 
-def lines(command, **more):
-    """[(loss, seconds)] of a program that prints them; None if it is not there."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **more)
+def output(command, **more):
+    """A program's lines; None if PyTorch is not there."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False, **more)
+    if done.returncode and "No module named 'torch'" in done.stderr:
+        return None
     if done.returncode:
-        if "No module named 'torch'" in done.stderr:
-            return None
         raise SystemExit(f"bench-train: {' '.join(command)} failed: {done.stderr.strip()[-500:]}")
-    return [tuple(float(word) for word in line.split()) for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
 
 
-def gyre(build, folder, ranks, steps):
+def pairs(lines):
+    """[(loss, seconds)]"""
+    return [tuple(float(word) for word in line.split()) for line in lines]
+
+
+def gyre(build, shape, folder, ranks, steps):
     log, text = os.path.join(folder, "log"), os.path.join(folder, "text")
     if not os.path.exists(text):
         chance = random.Random(2)
         with open(text, "w", encoding="ascii") as out:
             out.write("".join(chr(chance.randrange(32, 127)) for _ in range(200000)))
-    command = [build + "/bin/ucx-run", "-n", str(ranks), build + "/bin/gyre-train", "--data", text, "--layers", str(L),
-               "--heads", "4", "--hidden", str(C), "--seq", str(T), "--batch", str(B), "--steps", str(steps), "--vocab",
-               str(V), "--eval-every", "0", "--eval-sequences", "1", "--sample-tokens", "0", "--report", "none",
-               "--progress", "none", "--peak-flops", "1", "--log", log]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode:
-        raise SystemExit(f"bench-train: gyre-train failed: {done.stderr.strip()[-500:]}")
+    output([build + "/bin/ucx-run", "-n", str(ranks), build + "/bin/gyre-train", "--data", text, "--layers", str(shape.layers),
+            "--heads", str(shape.heads), "--hidden", str(shape.channels), "--seq", str(shape.seq), "--batch", str(shape.batch),
+            "--steps", str(steps), "--vocab", str(shape.vocab), "--threads", str(2 // ranks), "--eval-every", "0",
+            "--eval-sequences", "1", "--sample-tokens", "0", "--report", "none", "--progress", "none", "--peak-flops", "1",
+            "--log", log])
     with open(log, encoding="utf-8") as out:
         steps_of = [json.loads(line) for line in out]
     return [(s["loss"], s["compute_s"] + s["exposed_s"]) for s in steps_of if "loss_hex" in s]
 
 
-def compare(name, steps, other_name, others):
-    for i, (a, b) in enumerate(zip(steps, others)):
-        if abs(a[0] - b[0]) > 1e-3 * abs(b[0]):
-            raise SystemExit(f"bench-train: step {i + 1}: {name} have loss {a[0]}, {other_name} {b[0]}")
+def compare(runs):
+    """Ends the program if a contender that began with the same weights learns otherwise."""
+    first, *others = ((name, steps) for name, steps in runs.items() if not name.startswith("Gyre"))
+    for name, steps in others:
+        for i, (a, b) in enumerate(zip(first[1], steps)):
+            if abs(a[0] - b[0]) > 1e-3 * abs(a[0]):
+                raise SystemExit(f"bench-train: step {i + 1}: {name} has loss {b[0]}, {first[0]} {a[0]}")
+
+
+def one_round(build, shape, folder, inputs, newest):
+    """name -> [(loss, seconds)], without the steps that warm up."""
+    environment = dict(os.environ, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
+    runs = {name: gyre(build, shape, folder, ranks, shape.steps[name])
+            for name, ranks in (("Gyre, 2 ranks", 2), ("Gyre, 1 rank of 2 threads", 1))}
+    for name, (program, more) in shape.loops.items():
+        runs[name] = pairs(output([f"{build}/bench/plain_gpt-{program}", *more, *inputs, str(shape.steps["loops"])], env=environment))
+    for python, more in ((sys.executable, []), (newest, []), (newest, ["--compile"])):
+        command = [python, os.path.join(HERE, "torch_gpt.py"), shape.name, *more, *inputs, str(shape.steps["PyTorch"])]
+        lines = output(command, env=environment) if os.path.exists(python) else None
+        if lines:
+            version = lines[0].split("+")[0]
+            runs[COMPILED.format(version) if more else f"PyTorch {version}"] = pairs(lines[1:])
+    compare(runs)
+    return {name: steps[2:] for name, steps in runs.items()}
+
+
+def goal_of(shape, name):
+    """Of the compiled PyTorch, whatever its version, and of the one without."""
+    word = COMPILED if name.endswith(", compiled") else "PyTorch" if name.startswith("PyTorch") else name
+    return shape.goals.get(word)
+
+
+def bench(build, shape, rounds):
+    """Prints the table, and returns it."""
+    seconds = {}
+    newest = f"{build}/torch/venv/bin/python"
+    with tempfile.TemporaryDirectory(prefix="gyre-bench-train-") as folder:
+        inputs = write_inputs(shape, folder, max(shape.steps.values()))
+        for _ in range(rounds):
+            for name, steps in one_round(build, shape, folder, inputs, newest).items():
+                seconds.setdefault(name, []).extend(s for _, s in steps)
+    tokens = shape.batch * shape.seq
+    result = {name: {"tokens_per_s": tokens / statistics.median(all_of), "step_ms": 1e3 * statistics.median(all_of)}
+              for name, all_of in seconds.items()}
+    ours = max(one["tokens_per_s"] for name, one in result.items() if name.startswith("Gyre"))
+    print(f"{shape.name}: {shape.layers} layers, {shape.heads} heads, {shape.channels} channels, {shape.batch} x {shape.seq} tokens, "
+          f"{shape.vocab} ids\n")
+    print(f"| {'contender, 2 cores':35} | step, ms | tokens/s | Gyre is faster by | goal |\n| --- | ---: | ---: | ---: | --- |")
+    for name, one in result.items():
+        one["ratio"], goal = ours / one["tokens_per_s"], goal_of(shape, name)
+        said = f"{goal:g}: {'met' if one['ratio'] >= goal else 'missed'}" if goal else ""
+        print(f"| {name:35} | {one['step_ms']:8.1f} | {one['tokens_per_s']:8.0f} | {one['ratio']:.2f} | {said} |", flush=True)
+    if not any(name.startswith("PyTorch") for name in result):
+        print("PyTorch is not here: apt-get install python3-torch")
+    if not os.path.exists(newest):
+        print("The newest PyTorch, with its compiler, is not here: make check-torch installs it")
+    print()
+    return result
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="default: 5 for the demo, 2 for 124M")
+    parser.add_argument("--shape", choices=[shape.name for shape in SHAPES], help="default: both")
     parser.add_argument("--json")
     options = parser.parse_args()
-    seconds = {}
-    with tempfile.TemporaryDirectory(prefix="gyre-bench-train-") as folder:
-        weights, tokens = write_inputs(folder, 20)
-        inputs = [weights, tokens]
-        torch = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_gpt.py")] + inputs
-        environment = dict(os.environ, OMP_NUM_THREADS="2")
-        for number in range(options.rounds):
-            runs = {"Gyre, 2 ranks": gyre(options.build, folder, 2, 60), "Gyre, 1 rank": gyre(options.build, folder, 1, 30)}
-            for name, (program, more) in LOOPS.items():
-                runs[name] = lines([f"{options.build}/bench/{program}"] + more + inputs + ["8"], env=environment)
-            runs["PyTorch"] = lines(torch + ["20"], env=environment)
-            if number == 0:
-                for name in list(LOOPS)[1:] + ["PyTorch"]:
-                    compare(TEXTBOOK, runs[TEXTBOOK], name, runs[name] or [])
-            for name, steps in runs.items():
-                if steps:
-                    seconds.setdefault(name, []).extend(s for _, s in steps[2:]) # behind warming up
-    result = {name: {"tokens_per_s": TOKENS / statistics.median(all_of), "step_ms": 1e3 * statistics.median(all_of)}
-              for name, all_of in seconds.items()}
-    ours = result["Gyre, 2 ranks"]["tokens_per_s"]
-    print(f"| {'contender':29} | step, ms | tokens/s | Gyre is faster by | goal |\n| --- | ---: | ---: | ---: | --- |")
-    for name, one in result.items():
-        one["ratio"] = ours / one["tokens_per_s"]
-        goal = f"{GOALS[name]:g}: {'met' if one['ratio'] >= GOALS[name] else 'missed'}" if name in GOALS else ""
-        print(f"| {name:29} | {one['step_ms']:8.1f} | {one['tokens_per_s']:8.0f} | {one['ratio']:.2f} | {goal} |")
-    if "PyTorch" not in result:
-        print("PyTorch is not here: apt-get install python3-torch")
+    result = {shape.name: bench(options.build, shape, options.rounds or shape.rounds)
+              for shape in SHAPES if options.shape in (None, shape.name)}
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
