@@ -19,14 +19,16 @@ static base_time_t sooner(base_time_t a, base_time_t b)
     return a < b ? a : b;
 }
 
-/* Tries all addresses of the host once; returns the socket or -1 and why. */
+/* Tries all addresses of the host once; returns the socket or -1 and why. Where the time is over during the
+ * look-up, what an earlier attempt has met stays the reason. */
 static int dial_host(const char *host, int port, base_time_t deadline, char *why, size_t why_bytes)
 {
     struct addrinfo *all = NULL;
     int fd = -1;
     int rc = boot_resolve(host, port, deadline, &all);
     if (rc != 0) {
-        snprintf(why, why_bytes, "its name cannot be resolved: %s", gai_strerror(rc));
+        if (*why == '\0' || base_poll_ms(deadline) != 0)
+            snprintf(why, why_bytes, "its name cannot be resolved: %s", gai_strerror(rc));
         return -1;
     }
     for (struct addrinfo *a = all; a != NULL && fd < 0; a = a->ai_next) {
@@ -41,6 +43,8 @@ static int dial_host(const char *host, int port, base_time_t deadline, char *why
             snprintf(why, why_bytes, "%s", strerror(err));
     }
     freeaddrinfo(all);
+    if (fd < 0 && *why == '\0')
+        snprintf(why, why_bytes, "no usable address");
     return fd;
 }
 
@@ -76,10 +80,10 @@ static gyre_status_t try_root(const char *root, const unsigned char key[32], con
 gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline, boot_conn_t *conn)
 {
-    char why[160] = "no usable address", waited[24];
+    char why[160] = "", waited[24];
     /* Of the ranks that wait for rank 0, one says so. */
     boot_patience_t patience = boot_patience_begin(), *speaks = hello->rank <= 1 ? &patience : NULL;
-    for (int pause = PAUSE_MS, tries = 0;; tries++) {
+    for (int pause = PAUSE_MS, tries = 0; tries == 0 || base_poll_ms(deadline) != 0; tries++) {
         char one[256];
         for (const char *rest = root; rest != NULL;) {
             rest = boot_root_item(rest, one);
@@ -88,12 +92,6 @@ gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], con
             if (st == GYRE_OK || (st != GYRE_ERR_NOT_FOUND && rest == NULL))
                 return st; /* of several addresses one may be another's on this network: try the next */
         }
-        if (base_poll_ms(deadline) == 0)
-            return gyre_fail(
-                GYRE_ERR_BOOTSTRAP,
-                "rank %d could not reach rank 0 at %s before the deadline: %s. Is rank 0 running, is the "
-                "address right for this host, and does no firewall close the port?",
-                hello->rank, root, why);
         if (speaks != NULL && boot_patience_over(speaks))
             log_warning("rank %d has waited for %s for rank 0 at %s, which cannot be reached yet: %s",
                         hello->rank, boot_patience_text(speaks, waited), root, why);
@@ -103,4 +101,9 @@ gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], con
         poll(NULL, 0, left >= 0 && left < pause ? left : pause);
         pause = pause * 2 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause * 2;
     }
+    return gyre_fail(
+        GYRE_ERR_BOOTSTRAP,
+        "rank %d could not reach rank 0 at %s before the deadline: %s. Is rank 0 running, is the "
+        "address right for this host, and does no firewall close the port?",
+        hello->rank, root, why);
 }
