@@ -2,8 +2,10 @@
 /* comm/ucx/config.c: the options of UCX that Gyre sets, and why. The user's own UCX_* variables always
  * win. */
 #include <dirent.h>
+#include <glob.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,14 +14,20 @@
 #include "base/settings/settings.h"
 #include "comm/ucx/ucx.h"
 
+/* 1: this UCX is older than release 1.`minor`. */
+static int is_before(unsigned minor)
+{
+    unsigned major, is, release;
+
+    ucp_get_version(&major, &is, &release);
+    return major == 1 && is < minor;
+}
+
 /* Until 1.14 ucp_config_modify takes an option by the name that it has in the table of its transport, older
  * than any prefix that transports add (ucs_config_parser_set_value got its prefix argument later). */
 static int takes_old_names(void)
 {
-    unsigned major, minor, release;
-
-    ucp_get_version(&major, &minor, &release);
-    return major == 1 && minor < 15;
+    return is_before(15);
 }
 
 /* Sets option UCX_`name` unless the user set it. old_name: its name in releases before 1.15. */
@@ -88,6 +96,100 @@ static int leads_nowhere(const char *interface)
     return found;
 }
 
+/* ---- bridges of containers ----------------------------------------------------------------------------- */
+
+static int is_there(const char *pattern)
+{
+    glob_t found;
+    const int there = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+
+    if (there)
+        globfree(&found);
+    return there;
+}
+
+/* Is it a bridge that joins containers and virtual machines of this host alone? A bridge that leads to other
+ * hosts has a port that is a device, or that lies on one, as a VLAN and a bond do. */
+static int is_inward(const char *interface)
+{
+    char path[64 + IF_NAMESIZE];
+
+    snprintf(path, sizeof path, "/sys/class/net/%s/bridge", interface);
+    if (access(path, F_OK) != 0)
+        return 0;
+    snprintf(path, sizeof path, "/sys/class/net/%s/brif/*/device", interface);
+    if (is_there(path))
+        return 0;
+    snprintf(path, sizeof path, "/sys/class/net/%s/brif/*/lower_*", interface);
+    return !is_there(path);
+}
+
+/* Would UCX take the interface of this address? */
+static int is_usable(const struct ifaddrs *a)
+{
+    const unsigned wanted = IFF_UP | IFF_RUNNING;
+
+    if (!a->ifa_addr || (a->ifa_flags & wanted) != wanted)
+        return 0;
+    if (a->ifa_addr->sa_family == AF_INET6)
+        return !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr);
+    return a->ifa_addr->sa_family == AF_INET;
+}
+
+static int is_listed(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strncmp(list, name, length) == 0 && (list[length] == ',' || list[length] == '\0'))
+            return 1;
+    return 0;
+}
+
+/* UCX before 1.16 takes a bridge of containers, such as docker0, for a link to other hosts, and a fast one.
+ * Writes the names of all other interfaces to list. 0: no bridge is to be left out: there is none, or nothing
+ * else, or the user or an RDMA device decides. */
+static int without_bridges(const struct ifaddrs *all, char *list, size_t room)
+{
+    size_t used = 0;
+    int links = 0, bridges = 0;
+    char name[IF_NAMESIZE];
+
+    *list = '\0';
+    if (!is_before(16) || base_env("UCX_NET_DEVICES") || is_there("/sys/class/infiniband/*"))
+        return 0;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name); /* eth0:1 is eth0 */
+        if (!is_usable(a) || is_listed(list, name))
+            continue;
+        if (is_inward(name)) {
+            bridges++;
+            continue;
+        }
+        if (strlen(name) + 2 > room - used)
+            return 0;
+        used += (size_t)snprintf(list + used, room - used, "%s%s", used ? "," : "", name);
+        links += !(a->ifa_flags & IFF_LOOPBACK);
+    }
+    return bridges && links;
+}
+
+static void leave_out_bridges(ucp_config_t *config)
+{
+    struct ifaddrs *all;
+    char list[1024];
+
+    if (getifaddrs(&all) != 0)
+        return;
+    if (without_bridges(all, list, sizeof list)) {
+        modify(config, "NET_DEVICES", "NET_DEVICES", list);
+        log_info("ucx: bridges of containers are left out; UCX_NET_DEVICES=all takes them");
+    }
+    freeifaddrs(all);
+}
+
+/* ---- striping ------------------------------------------------------------------------------------------ */
+
 /* 1: there are several interfaces, and one is a bridge or a tunnel. */
 static _Atomic int spoiled;
 
@@ -97,13 +199,15 @@ static int count_links(void)
 {
     struct ifaddrs *all, *seen;
     int links = 0, nowhere = 0;
+    char list[1024];
 
     if (getifaddrs(&all) != 0)
         return 1;
+    const int chosen = without_bridges(all, list, sizeof list);
     for (struct ifaddrs *a = all; a; a = a->ifa_next) {
         const unsigned wanted = IFF_UP | IFF_RUNNING;
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
-            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted)
+            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted || (chosen && !is_listed(list, a->ifa_name)))
             continue;
         for (seen = all; seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET ||
                                        strcmp(seen->ifa_name, a->ifa_name) != 0);
@@ -202,6 +306,7 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
         stripe(config, piece);
     }
     if (may_use(tcp)) {
+        leave_out_bridges(config);
         connect_in_time(config);
         copy_out(config, piece);
     }

@@ -6,6 +6,7 @@
  * wire is idle: two hosts at 1 Gbit/s got 65 % of the bandwidth with chunks of 256 KiB. Eager messages keep
  * the wire busy, and would fill the memory of a receiver that is late. Eager messages are therefore counted,
  * per lane. A sender that is WINDOW ahead of its receiver continues by rendezvous. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,11 +34,18 @@ static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
 {
     comm_group_t *group = link->base.group;
     int rank = group->world_ranks[link->base.peer];
+    char text[256];
 
     if (link->peer && base_now() - link->peer->failed_at < GRACE_MS * MS &&
         comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
         return GYRE_IN_PROGRESS;
-    return comm_link_broken(&link->base, ucs_status_string(why));
+    if (!link->peer || link->peer->ready)
+        return comm_link_broken(&link->base, ucs_status_string(why));
+    snprintf(text, sizeof text,
+             "no connection came to be (%s): do the interfaces that UCX chose reach each other? "
+             "UCX_NET_DEVICES names those that do",
+             ucs_status_string(why));
+    return comm_link_broken(&link->base, text);
 }
 
 static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tests/hosts/places.py: ranks dealt out in turn to two hosts: a ring crosses between them once each way, by the hosts' counters.
+# tests/hosts/places.py: a bridge of containers on each host, with one address; and ranks dealt out in turn to two hosts: a ring
+# crosses between them once each way, by the hosts' counters.
 from lab import nethosts, perf, report
 
 RANKS, SIZE, FEW, MANY = 6, 6 << 20, 2, 12
@@ -21,8 +22,22 @@ def bytes_of(args, count):
     return sent(0) - before[0], sent(1) - before[1]
 
 
+def bridges():
+    """As Docker makes it: the same address on each host, and a container's cable as its only port."""
+    make = ('ip link add docker0 type bridge; ip link add inside type veth peer name port; ip link set port master docker0; '
+            'ip addr add 172.17.0.1/16 dev docker0; ip link set inside up; ip link set port up; ip link set docker0 up; '
+            'until grep -q up /sys/class/net/docker0/operstate; do sleep 0.02; done')
+    nethosts('all', '--', 'sh', '-ec', make)
+    try:
+        result, why = perf(2, 1, ['all_reduce', '-b', '8', '-e', '1M', '-f', '128', '-n', '5', '-w', '1', '-c', '1'], {})
+        report.line(bool(result), 'places: hosts with a bridge of containers', 'all_reduce' if result else why[:200])
+    finally:
+        nethosts('all', '--', 'sh', '-c', 'ip link del inside; ip link del docker0')
+
+
 def main():
     nethosts('rate', 'all', 'none')
+    bridges()
     for name, args, least in (('all_gather', ['all_gather'], 1), ('broadcast', ['broadcast'], 1),
                               ('all_reduce in any order', ['all_reduce', '--order', 'fast'], 2)):
         few, many = bytes_of(args, FEW), bytes_of(args, MANY)
