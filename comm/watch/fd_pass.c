@@ -72,7 +72,6 @@ void watch_fds_free(watch_fds_t *fds)
         while (fds->offers[b] != NULL) {
             watch_offer_t *offer = fds->offers[b];
             fds->offers[b] = offer->next;
-            close(offer->fd);
             free(offer);
         }
     pthread_mutex_destroy(&fds->lock);
@@ -107,19 +106,12 @@ static watch_offer_t **find(watch_fds_t *fds, uint64_t key)
 
 gyre_status_t watch_fds_offer(watch_fds_t *fds, uint64_t key, int fd)
 {
+    if (fcntl(fd, F_GETFD) < 0)
+        return gyre_fail_errno(GYRE_ERR_INVALID, errno, "descriptor %d of a window", fd);
     watch_offer_t *offer = malloc(sizeof(*offer));
     if (offer == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to offer a window");
-    offer->next = NULL;
-    offer->key = key;
-    offer->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (offer->fd < 0) {
-        int err = errno;
-        free(offer);
-        return gyre_fail_errno(err == EBADF ? GYRE_ERR_INVALID : GYRE_ERR_NO_MEMORY, err,
-                               "cannot duplicate descriptor %d of a window%s", fd,
-                               err == EMFILE ? " (raise the limit: ulimit -n)" : "");
-    }
+    *offer = (watch_offer_t){.key = key, .fd = fd};
     pthread_mutex_lock(&fds->lock);
     watch_offer_t **at = find(fds, key);
     int twice = *at != NULL;
@@ -128,7 +120,6 @@ gyre_status_t watch_fds_offer(watch_fds_t *fds, uint64_t key, int fd)
     pthread_mutex_unlock(&fds->lock);
     if (!twice)
         return GYRE_OK;
-    close(offer->fd);
     free(offer);
     return gyre_fail(GYRE_ERR_INVALID, "window %llx is offered already", (unsigned long long)key);
 }
@@ -141,13 +132,11 @@ void watch_fds_withdraw(watch_fds_t *fds, uint64_t key)
     if (offer != NULL)
         *at = offer->next;
     pthread_mutex_unlock(&fds->lock);
-    if (offer != NULL)
-        close(offer->fd);
     free(offer);
 }
 
-/* Returns a duplicate of the offered descriptor, which a withdrawal cannot close, or -1 with errno;
- * ENOENT. */
+/* Returns a duplicate of the offered descriptor, which the owner may close once it is withdrawn, or -1 with
+ * errno; ENOENT. */
 static int take(watch_fds_t *fds, uint64_t key)
 {
     pthread_mutex_lock(&fds->lock);

@@ -29,7 +29,7 @@ enum {
 typedef struct watch_offer {
     struct watch_offer *next;
     uint64_t key;
-    int fd; /* owned duplicate */
+    int fd; /* the offerer's: open until it is withdrawn */
 } watch_offer_t;
 
 typedef struct {

@@ -66,8 +66,9 @@ void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, co
 gyre_status_t comm_watch_aborted(const comm_watch_t *watch, uint64_t id, char *text, size_t bytes);
 void comm_watch_forget(comm_watch_t *watch, uint64_t id); /* the communicator is gone */
 
-/* Memory windows. offer: local peers may fetch a duplicate of `fd` under `key`. The caller keeps `fd`.
- * INVALID if the key is offered already. */
+/* Memory windows. offer: local peers may fetch a duplicate of `fd` under `key`. The caller keeps `fd`, open
+ * until it withdraws the key or stops the watcher: an offer takes no descriptor. INVALID if the key is
+ * offered already. */
 gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd);
 void comm_watch_withdraw(comm_watch_t *watch, uint64_t key);
 /* This process's address for fetch: 32 bytes, to be passed to peers by any means. */

@@ -400,7 +400,7 @@ GYRE_API gyre_status_t gyre_mem_free(void *ptr);
  * reach by gyre_put and gyre_get. Collective over `comm`; each rank gives the number of its own bytes, any
  * one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in all respects: aligned to a page and
  * zeroed. A page lies on the NUMA node of the rank that touches it first. gyre_mem_peer gives the parts of
- * the others. Each part takes two descriptors of its owner.
+ * the others. Each part takes a descriptor of its owner.
  *
  * The program orders loads and stores: what a rank stores is seen by another one after a gyre_barrier of
  * both, after a message or a collective by which the second waits for the first, or by C11 atomics

@@ -26,7 +26,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     FUZZ_CHECK(pthread_mutex_init(&fds.lock, NULL) == 0);
     const int window = memfd_create("window", MFD_CLOEXEC);
     FUZZ_CHECK(window >= 0 && watch_fds_offer(&fds, WINDOW, window) == GYRE_OK);
-    close(window);
     return 0;
 }
 
