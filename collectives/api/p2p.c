@@ -49,14 +49,30 @@ static gyre_status_t prepare(gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-/* comm_send of a lane accepts messages in order; comm_recv takes one at a time. A pass walks the queue once
- * and leaves alone each message that follows one of the same lane and direction that is not accepted or
- * complete. */
-static gyre_status_t advance_one(gyre_request_t *r, coll_p2p_peer_t *peer, uint32_t pass, int *moved)
+void coll_p2p_queued(gyre_request_t *r)
 {
-    uint32_t *blocked = r->kind == COLL_REQ_SEND ? &peer->send_pass : &peer->recv_pass;
-    if (*blocked == pass && r->msg.phase == 0)
-        return GYRE_IN_PROGRESS;
+    gyre_comm_t *comm = r->comm;
+    coll_p2p_peer_t *with = &comm->p2p[r->peer];
+    coll_p2p_lane_t *lane = r->kind == COLL_REQ_SEND ? &with->sends : &with->recvs;
+    r->lane_next = NULL;
+    if (lane->head) {
+        lane->tail->lane_next = r;
+    } else {
+        lane->head = r;
+        lane->next = comm->p2p_lanes;
+        comm->p2p_lanes = lane;
+    }
+    lane->tail = r;
+}
+
+void coll_p2p_forget(gyre_comm_t *comm)
+{
+    for (; comm->p2p_lanes; comm->p2p_lanes = comm->p2p_lanes->next)
+        comm->p2p_lanes->head = NULL;
+}
+
+static gyre_status_t advance_one(gyre_request_t *r, int *moved)
+{
     if (!r->link) {
         gyre_status_t st = comm_group_link(r->comm->group, r->peer, COMM_LANE_P2P, &r->link);
         if (st != GYRE_OK)
@@ -68,8 +84,6 @@ static gyre_status_t advance_one(gyre_request_t *r, coll_p2p_peer_t *peer, uint3
                                                 : comm_recv(r->link, r->buffer, r->bytes, r->tag, &r->msg);
     if (st == GYRE_OK || r->msg.done != before || r->msg.phase != phase)
         *moved = 1;
-    if (st == GYRE_IN_PROGRESS && (r->kind == COLL_REQ_RECV || !comm_send_accepted(&r->msg)))
-        *blocked = pass;
     return st;
 }
 
@@ -83,30 +97,65 @@ static void count_traffic(gyre_comm_t *comm, coll_req_kind_t kind, size_t bytes)
     }
 }
 
+/* A message has gone or come. before: the one before it in its lane, or NULL. */
+static void finish(coll_p2p_lane_t *lane, gyre_request_t *before, gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    if (before)
+        before->lane_next = r->lane_next;
+    else
+        lane->head = r->lane_next;
+    if (lane->tail == r)
+        lane->tail = before;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        comm->p2p_head = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+    else
+        comm->p2p_tail = r->prev;
+    count_traffic(comm, r->kind, r->bytes);
+    coll_request_finish(r, GYRE_OK);
+}
+
+/* comm_send of a lane accepts messages in order; comm_recv takes one at a time. So those after a message that
+ * is not accepted or complete cannot move, and are not looked at, however many there are. */
+static gyre_status_t advance_lane(coll_p2p_lane_t *lane, gyre_request_t **failed, int *moved)
+{
+    gyre_request_t *before = NULL;
+    for (gyre_request_t *r = lane->head, *next; r; r = next) {
+        next = r->lane_next;
+        gyre_status_t st = advance_one(r, moved);
+        if (st == GYRE_OK) {
+            finish(lane, before, r);
+        } else if (st != GYRE_IN_PROGRESS) {
+            *failed = r;
+            return st;
+        } else if (r->kind == COLL_REQ_RECV || !comm_send_accepted(&r->msg)) {
+            break;
+        } else {
+            before = r;
+        }
+    }
+    return GYRE_OK;
+}
+
 int coll_p2p_advance(gyre_comm_t *comm)
 {
     int moved = 0;
-    gyre_request_t *prev = NULL;
-    uint32_t pass = ++comm->p2p_pass;
-    for (gyre_request_t *r = comm->p2p_head; r;) {
-        gyre_request_t *next = r->next;
-        gyre_status_t st = advance_one(r, &comm->p2p[r->peer], pass, &moved);
-        if (st == GYRE_IN_PROGRESS) {
-            prev = r;
-        } else if (st == GYRE_OK) {
-            if (prev)
-                prev->next = next;
-            else
-                comm->p2p_head = next;
-            if (comm->p2p_tail == r)
-                comm->p2p_tail = prev;
-            count_traffic(comm, r->kind, r->bytes);
-            coll_request_finish(r, GYRE_OK);
-        } else {
-            coll_comm_fail(comm, r, st, NULL);
+    gyre_request_t *failed = NULL;
+    for (coll_p2p_lane_t **at = &comm->p2p_lanes; *at;) {
+        coll_p2p_lane_t *lane = *at;
+        gyre_status_t st = advance_lane(lane, &failed, &moved);
+        if (st != GYRE_OK) {
+            coll_comm_fail(comm, failed, st, NULL);
             return 1;
         }
-        r = next;
+        if (lane->head)
+            at = &lane->next;
+        else
+            *at = lane->next;
     }
     return moved;
 }
@@ -159,6 +208,7 @@ static gyre_status_t go_on_as_request(gyre_comm_t *comm, const message_t *m, com
     r->link = link;
     r->msg = *msg;
     comm->p2p_head = comm->p2p_tail = r;
+    coll_p2p_queued(r);
     if (st != GYRE_IN_PROGRESS)
         coll_comm_fail(comm, r, st, NULL);
     coll_stop_driving(comm);

@@ -48,6 +48,8 @@ typedef void (*coll_finished_fn)(void *user, gyre_status_t status);
 struct gyre_request {
     gyre_comm_t *comm;
     gyre_request_t *next;       /* in the communicator's queue, or in its free list */
+    gyre_request_t *prev;       /* a message's: in that queue */
+    gyre_request_t *lane_next;  /* a message's: in its lane */
     gyre_request_t *group_next; /* blocking requests of an ending group */
     coll_req_kind_t kind;
     int collected;         /* COLL_COLLECTED_*: waits for gyre_group_end, or is free */
@@ -76,11 +78,17 @@ struct gyre_request {
     struct coll_task *task;      /* of COLL_REQ_TASK */
 };
 
-/* Counters of one direction of point-to-point traffic with one peer. */
+/* Messages under way to or from one peer, in call order. */
+typedef struct coll_p2p_lane {
+    gyre_request_t *head, *tail;
+    struct coll_p2p_lane *next; /* the next one with messages */
+} coll_p2p_lane_t;
+
+/* Point-to-point traffic with one peer. */
 typedef struct {
-    uint32_t sent, received;       /* messages started so far: the tags' sequence numbers */
-    uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
-    comm_link_t *link;             /* NULL: not used by a message alone so far */
+    uint32_t sent, received; /* messages started so far: the tags' sequence numbers */
+    coll_p2p_lane_t sends, recvs;
+    comm_link_t *link; /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
 
 struct gyre_comm {
@@ -122,14 +130,14 @@ struct gyre_comm {
     comm_watch_sleeper_t sleeper; /* for that */
     int hears_failure;            /* 1: registered with the watcher for it */
 
-    gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
-    gyre_request_t *p2p_head, *p2p_tail;
+    gyre_request_t *head, *tail;               /* collectives, in call order; only the head runs */
+    gyre_request_t *p2p_head, *p2p_tail;       /* messages, in call order */
+    coll_p2p_lane_t *p2p_lanes;                /* the same by lanes: those that have some */
     struct coll_cuda *cuda;                    /* collectives/gpu/gpu.h; NULL: not used on a device so far */
     const coll_device_ops_t *device_ops;       /* of collectives/gpu; NULL as long as cuda is */
     struct coll_bounce *bounces;               /* spare ones: collectives/run/bounce.h */
     gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
     coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
-    uint32_t p2p_pass;
     /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */
     size_t *own_count;
     gyre_request_t *free_requests;
@@ -407,6 +415,10 @@ gyre_status_t coll_p2p_begin(coll_req_kind_t kind, void *buffer, int on_device, 
 /* UNSUPPORTED: ranks of a team send on streams only. */
 gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm);
 int coll_p2p_advance(gyre_comm_t *comm);
+/* A message is the last of the queue now; the caller is driving. */
+void coll_p2p_queued(gyre_request_t *r);
+/* The queue was emptied. */
+void coll_p2p_forget(gyre_comm_t *comm);
 
 /* --- progress.c --- */
 void coll_registry_add(gyre_comm_t *comm);

@@ -224,6 +224,7 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
         return;
     coll_fail_queue(&comm->head, &comm->tail, error);
     coll_fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+    coll_p2p_forget(comm);
     fail_devices(comm, error);
 }
 

@@ -213,11 +213,14 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     gyre_request_t **head = r->kind == COLL_REQ_COLLECTIVE ? &comm->head : &comm->p2p_head;
     gyre_request_t **tail = r->kind == COLL_REQ_COLLECTIVE ? &comm->tail : &comm->p2p_tail;
     r->next = NULL;
+    r->prev = *head ? *tail : NULL;
     if (*head)
         (*tail)->next = r;
     else
         *head = r;
     *tail = r;
+    if (r->kind != COLL_REQ_COLLECTIVE)
+        coll_p2p_queued(r);
     comm_recorder_begin(comm->world->recorder, &r->call, r->started);
     coll_post_call(comm, &r->call);
     if (error != GYRE_OK) /* since the call was checked: ends those before it, too, which may be under way */
