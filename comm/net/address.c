@@ -369,10 +369,16 @@ gyre_status_t boot_port_range(int *low, int *high)
     return GYRE_OK;
 }
 
+static int listen_child(boot_addr_t *mine, int port, int any)
+{
+    boot_addr_set_port(mine, port);
+    return any ? listen_any(port) : listen_at(mine, 0);
+}
+
 gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
 {
     char host[256];
-    int root_port, low, high;
+    int root_port = 0, low, high;
     gyre_status_t st = boot_port_range(&low, &high);
     if (st != GYRE_OK)
         return st;
@@ -387,11 +393,15 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
     int any = boot_addr_is_loopback(mine) && !local_job;
     int s = -1;
     for (int port = low; port <= high; port++) {
-        boot_addr_set_port(mine, port);
-        s = any ? listen_any(port) : listen_at(mine, 0);
+        if (port == root_port && low < high)
+            continue;
+        s = listen_child(mine, port, any);
         if (s >= 0 || errno != EADDRINUSE)
             break;
     }
+    /* The root's port last: a job that a program joins after this one has rank 0 there. */
+    if (s < 0 && low < high && low <= root_port && root_port <= high && errno == EADDRINUSE)
+        s = listen_child(mine, root_port, any);
     if (s < 0 && errno == EADDRINUSE && low > 0)
         return gyre_fail(GYRE_ERR_BOOTSTRAP,
                          "all ports of GYRE_PORT_RANGE=%d-%d are in use on this host: widen the range", low,

@@ -141,6 +141,32 @@ static void port_range(void **state)
     boot_job_end(&job);
 }
 
+/* The root's port is the last that a rank takes of the range: a program that joins again finds rank 0 there,
+ * and not a rank that is about to leave the job before. */
+static void port_of_the_root(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    comm_identity_t who;
+    boot_addr_t mine;
+    char range[32];
+    int fd = -1;
+    boot_job_reserve(&job, 2);
+    boot_job_identity(&job, 1, &who);
+    for (int more = 30; more >= 0; more -= 30) {
+        memset(&mine, 0, sizeof(mine));
+        mine.v4.sin_family = AF_INET;
+        mine.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        snprintf(range, sizeof(range), "%d-%d", job.port, job.port + more);
+        base_settings_set(SET_PORT_RANGE, range, "test");
+        assert_int_equal(boot_listen_child(who.root, &mine, &fd), GYRE_OK);
+        assert_int_equal(boot_addr_port(&mine) == job.port, more == 0);
+        close(fd);
+    }
+    base_settings_set(SET_PORT_RANGE, "", "test");
+    boot_job_end(&job);
+}
+
 static void bad_inherited_socket(void **state)
 {
     (void)state;
@@ -230,10 +256,11 @@ static void no_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(port_in_use),        cmocka_unit_test(port_soon_free),
-        cmocka_unit_test(nobody_at_the_root), cmocka_unit_test(root_comes_last),
-        cmocka_unit_test(port_range),         cmocka_unit_test(bad_inherited_socket),
-        cmocka_unit_test(few_descriptors),    cmocka_unit_test(no_descriptors),
+        cmocka_unit_test(port_in_use),          cmocka_unit_test(port_soon_free),
+        cmocka_unit_test(nobody_at_the_root),   cmocka_unit_test(root_comes_last),
+        cmocka_unit_test(port_range),           cmocka_unit_test(port_of_the_root),
+        cmocka_unit_test(bad_inherited_socket), cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(no_descriptors),
     };
     if (sodium_init() < 0)
         return 99;
