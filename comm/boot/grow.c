@@ -215,13 +215,35 @@ static gyre_status_t take_news(comm_boot_t *boot, const unsigned char *news, siz
     return GYRE_OK;
 }
 
+/* Ranks that ask for other numbers of newcomers learn so before any is waited for. */
+static gyre_status_t compare(comm_boot_t *boot, int wanted, base_time_t deadline)
+{
+    const int32_t mine = wanted;
+    int32_t *all = malloc((size_t)boot->members_n * sizeof(*all));
+    if (all == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a larger membership");
+    gyre_status_t st = comm_boot_all_gather(boot, &mine, sizeof(mine), all, deadline);
+    for (int p = 1; p < boot->members_n && st == GYRE_OK; p++)
+        if (all[p] != all[0])
+            st = gyre_fail(GYRE_ERR_MISMATCH,
+                           "gyre_comm_grow: rank %d passed %d newcomers, rank %d %d: pass the same number on "
+                           "all ranks",
+                           boot_member(boot, p), all[p], boot_member(boot, 0), all[0]);
+    free(all);
+    return st;
+}
+
 static gyre_status_t grow(comm_boot_t *boot, int wanted, base_time_t deadline)
 {
     boot_buf_t news = {0};
+    const base_time_t later =
+        deadline == BASE_TIME_NEVER ? deadline : deadline + (base_time_t)(MARGIN_SECONDS * 1e9);
     if (wanted < 1 || wanted > BOOT_NEWCOMERS_MAX)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_grow: %d newcomers are not 1 to %d", wanted,
                          BOOT_NEWCOMERS_MAX);
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, deadline) : GYRE_OK;
+    if (st == GYRE_OK)
+        st = compare(boot, wanted, later);
     if (st != GYRE_OK)
         return st;
     size_t room = 12 + 4 * ((size_t)boot->members_n + (size_t)wanted) + (size_t)wanted * sizeof(boot_place_t);
@@ -237,14 +259,7 @@ static gyre_status_t grow(comm_boot_t *boot, int wanted, base_time_t deadline)
             memcpy(data, news.data + news.from, room);
         boot_buf_free(&news);
     }
-    base_time_t later =
-        deadline == BASE_TIME_NEVER ? deadline : deadline + (base_time_t)(MARGIN_SECONDS * 1e9);
     st = comm_boot_share(boot, st, data, room, &bytes, later);
-    if (st == GYRE_OK && bytes != room)
-        st = gyre_fail(
-            GYRE_ERR_MISMATCH,
-            "gyre_comm_grow: rank %d passed %d newcomers, rank %d another number: pass the same on all ranks",
-            boot->rank, wanted, boot_member(boot, 0));
     if (st == GYRE_OK) {
         boot_lock(boot);
         int leads = boot->place == 0;

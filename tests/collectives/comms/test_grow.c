@@ -192,6 +192,19 @@ static void in_vain(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
+/* Ranks ask for other numbers of newcomers: all of them learn so at once, and nothing has changed. */
+static void other_numbers(const start_t *start)
+{
+    gyre_comm_t *comm = begin(start, 1, 10), *more = NULL;
+    for (int asks_for_more = 0; asks_for_more < 2; asks_for_more++) {
+        const int wanted = start->number == asks_for_more ? 2 : 1;
+        MUST(gyre_comm_grow(comm, wanted, &more) == GYRE_ERR_MISMATCH);
+        MUST(more == NULL && strstr(gyre_last_error(), "pass the same number") != NULL);
+        works(start, comm, start->began);
+    }
+    MUST(gyre_finalize(comm) == GYRE_OK);
+}
+
 /* Runs `body` in `processes` processes, of which `began` are a job from the beginning; `victim` is to be
  * killed. */
 static void run_job(void (*body)(const start_t *), int processes, int began, int victim)
@@ -249,12 +262,19 @@ static void nobody_comes(void **state)
     run_job(in_vain, 2, 2, -1);
 }
 
+static void ranks_differ(void **state)
+{
+    (void)state;
+    run_job(other_numbers, 3, 3, -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_of_one_grows),
         cmocka_unit_test(a_job_grows_after_a_death),
         cmocka_unit_test(nobody_comes),
+        cmocka_unit_test(ranks_differ),
     };
     if (!getenv("GYRE_LOG"))
         setenv("GYRE_LOG", "none", 1); /* the deaths are meant */
