@@ -81,11 +81,13 @@ static void send_byte(const comm_bell_t *bell)
     struct sockaddr_un name;
     socklen_t bytes = socket_name(bell, &name);
 
-    const int common = sender;
-    const int own = common < 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
-    (void)sendto(own < 0 ? common : own, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
+    /* Until it is sent: once closed, the descriptor may be the program's. */
+    pthread_mutex_lock(&lock);
+    const int own = sender < 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    (void)sendto(own < 0 ? sender : own, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
     if (own >= 0)
         close(own);
+    pthread_mutex_unlock(&lock);
     errno = saved;
 }
 

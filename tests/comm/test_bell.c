@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_bell.c: doorbells (comm/memory/bell.h): a ring ends a sleep in poll(2), also one by another
  * process, and the waiting of comm/wait.c uses that. An announcement that stands costs no fence. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,12 +143,80 @@ static void test_sleep_in_a_group(void **state)
     munmap(group.bell, sizeof *group.bell);
 }
 
+/* ---- a ring while the last bell of this process is closed ---- */
+
+enum { QUIET, ARMED, SENDING, CLOSED };
+static _Atomic int stage;
+static int closing, tcp[2]; /* the bell's descriptor; a connection of the program */
+
+/* Stands for the system's: the thread that rings gets no processor for a while just before it. */
+ssize_t sendto(int fd, const void *data, size_t bytes, int flags, __CONST_SOCKADDR_ARG to, socklen_t length)
+{
+    int armed = ARMED;
+
+    if (atomic_compare_exchange_strong(&stage, &armed, SENDING))
+        for (int ms = 0; ms < 200 && atomic_load(&stage) == SENDING; ms++)
+            usleep(1000);
+    return syscall(SYS_sendto, fd, data, bytes, flags, to.__sockaddr__, length);
+}
+
+static void *close_the_last(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&stage) != SENDING)
+        usleep(100);
+    comm_bell_close(closing);
+    for (int i = 0; i < 2; i++) /* in the place of the bell's descriptors */
+        (void)!dup(tcp[0]);
+    atomic_store(&stage, CLOSED);
+    return NULL;
+}
+
+static void tcp_pair(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    tcp[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listening >= 0 && tcp[0] >= 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(getsockname(listening, (struct sockaddr *)&at, &bytes), 0);
+    assert_int_equal(listen(listening, 1), 0);
+    assert_int_equal(connect(tcp[0], (struct sockaddr *)&at, bytes), 0);
+    tcp[1] = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(tcp[1] >= 0);
+    close(listening);
+}
+
+static void test_ring_and_close(void **state)
+{
+    comm_bell_t mine = {0}, other = {.sleeping = COMM_BELL_SOCKET};
+    pthread_t thread;
+    char byte;
+
+    (void)state;
+    tcp_pair();
+    closing = comm_bell_open(&mine);
+    assert_true(closing >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, close_the_last, NULL), 0);
+    atomic_store(&stage, ARMED);
+    comm_bell_ring_slow(&other);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&stage), CLOSED);
+    assert_int_equal(recv(tcp[1], &byte, 1, MSG_DONTWAIT), -1); /* it was not sent there */
+    assert_int_equal(errno, EAGAIN);
+    close(tcp[0]);
+    close(tcp[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_socket),
         cmocka_unit_test(test_sleep_in_a_group),
+        cmocka_unit_test(test_ring_and_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
