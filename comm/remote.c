@@ -35,7 +35,7 @@ void comm_remote_conceal(comm_group_t *group, comm_remote_t *remote)
 
 gyre_status_t comm_remote_retire(comm_retired_t *retired)
 {
-    for (int t = 0; t < COMM_TRANSPORTS; t++)
+    for (int t = 0; t < COMM_TRANSPORTS && comm_transports[t]; t++)
         if (comm_transports[t]->retire && comm_transports[t]->retire(retired))
             return GYRE_OK;
     const gyre_status_t status = comm_mem_free(retired->base);

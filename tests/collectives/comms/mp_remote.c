@@ -285,6 +285,10 @@ int main(void)
     many();
     errors();
     ended();
+    char *outlives; /* the network, too */
+    MP_OK(gyre_mem_alloc_shared(world, 100, (void **)&outlives));
     MP_OK(gyre_finalize(world));
+    outlives[99] = 1;
+    MP_OK(gyre_mem_free(outlives));
     return 0;
 }
