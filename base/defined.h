@@ -27,12 +27,16 @@ gyre_status_t base_redop_define(const base_redop_t *redop, gyre_redop_kind_t *ki
 /* INVALID: it is not defined, or it is held. */
 gyre_status_t base_redop_end(gyre_redop_kind_t kind);
 base_redop_t base_redop_find(gyre_redop_kind_t kind);
-/* While an operation under way uses it. No other kind is held: nothing happens. */
+/* While a call under way, a plan or buckets use it. No other kind is held: nothing happens. */
 void base_redop_hold(gyre_redop_kind_t kind);
 void base_redop_release(gyre_redop_kind_t kind);
 
 gyre_status_t base_type_define(size_t bytes, gyre_type_t *type);
+/* INVALID as above. */
 gyre_status_t base_type_end(gyre_type_t type);
+/* While a plan or buckets use it, as above. */
+void base_type_hold(gyre_type_t type);
+void base_type_release(gyre_type_t type);
 /* 0: not defined. */
 size_t base_type_bytes(gyre_type_t type);
 

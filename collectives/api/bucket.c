@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "collectives/api/sized.h"
@@ -150,6 +151,8 @@ gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t
     b->comm = comm;
     b->config = c;
     b->esize = gyre_type_size(c.type);
+    base_redop_hold(c.op.kind);
+    base_type_hold(c.type);
     b->tensors = tensors;
     if (!b->config.bucket_bytes)
         b->config.bucket_bytes = (size_t)base_setting_int(SET_BUCKET_BYTES);
@@ -184,6 +187,8 @@ gyre_status_t gyre_buckets_destroy(gyre_buckets_t *b)
         gyre_status_t one = gyre_wait(&b->buckets[j].request);
         st = st == GYRE_OK ? one : st;
     }
+    base_redop_release(b->config.op.kind);
+    base_type_release(b->config.type);
     if (b->memory)
         comm_mem_free(b->memory);
     free(b->offset);

@@ -210,7 +210,7 @@ gyre_status_t gyre_plan_neighbor_exchange(const void *send, const size_t *send_c
     if (st != GYRE_OK)
         return st;
     coll_neighbors_t *kept = keep(&x);
-    return kept ? coll_persistent_make_neighbors(NAME, comm, kept, plan)
+    return kept ? coll_persistent_make_neighbors(NAME, type, comm, kept, plan)
                 : coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", NAME));
 }
 

@@ -93,12 +93,13 @@ gyre_status_t coll_persistent_make(const coll_call_t *c)
         return coll_refuse(st);
     }
     base_redop_hold(p->args.shape.redop);
+    base_type_hold(p->args.shape.type);
     *c->plan = p;
     return GYRE_OK;
 }
 
-gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_comm_t *comm, coll_neighbors_t *exchange,
-                                             gyre_plan_t **plan)
+gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_type_t type, gyre_comm_t *comm,
+                                             coll_neighbors_t *exchange, gyre_plan_t **plan)
 {
     gyre_plan_t *p = calloc(1, sizeof *p);
     if (!p) {
@@ -106,9 +107,11 @@ gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_comm_t *comm
         return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", name));
     }
     p->comm = comm;
-    p->args = (coll_call_t){.name = name, .comm = comm, .shape.op = COLL_SENDRECV, .tag = comm->options.tag};
+    p->args = (coll_call_t){
+        .name = name, .comm = comm, .shape = {.op = COLL_SENDRECV, .type = type}, .tag = comm->options.tag};
     p->messages = exchange;
     (void)hold(p); /* it has no schedule, whose making could fail */
+    base_type_hold(type);
     *plan = p;
     return GYRE_OK;
 }
@@ -247,6 +250,7 @@ gyre_status_t gyre_plan_free(gyre_plan_t **plan)
     if (p->comm)
         forget(p);
     base_redop_release(p->args.shape.redop);
+    base_type_release(p->args.shape.type);
     drop(p);
     *plan = NULL;
     return GYRE_OK;

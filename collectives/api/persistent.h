@@ -16,8 +16,8 @@ gyre_status_t coll_neighbors_start(const coll_neighbors_t *exchange, uint32_t ta
 /* Makes a persistent operation of a call whose arguments were checked: *c->plan. */
 gyre_status_t coll_persistent_make(const coll_call_t *c);
 /* The same of an exchange, which was allocated in one piece and belongs to the plan from here on. */
-gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_comm_t *comm, coll_neighbors_t *exchange,
-                                             gyre_plan_t **plan);
+gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_type_t type, gyre_comm_t *comm,
+                                             coll_neighbors_t *exchange, gyre_plan_t **plan);
 /* The communicator ends: its persistent operations are the program's, but can only be freed. The caller is
  * driving. */
 void coll_persistent_end(gyre_comm_t *comm);

@@ -162,8 +162,8 @@ static inline gyre_status_t gyre_op_create(gyre_op_function_t function, void *us
 }
 #endif
 /* *op becomes GYRE_REDOP_NONE; its number may serve another operation. INVALID, and nothing changes: it is
- * not one of gyre_op_create, a call that uses it has not finished, or a plan with it was not freed. NULL, or
- * GYRE_REDOP_NONE: nothing to do. */
+ * not one of gyre_op_create, a call that uses it has not finished, or a plan or buckets with it were not
+ * freed. NULL, or GYRE_REDOP_NONE: nothing to do. */
 GYRE_API gyre_status_t gyre_op_free(gyre_redop_t *op);
 
 enum { GYRE_TYPE_BYTES_MOST = 4096 };
@@ -171,8 +171,8 @@ enum { GYRE_TYPE_BYTES_MOST = 4096 };
  * gyre_op_create. Ranks compare types by number and size: as above, and as many. INVALID; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_type_create(size_t bytes, gyre_type_t *type);
 /* *type becomes GYRE_TYPE_NONE. No call may be under way that uses the type; a call on a stream is under way
- * until the stream has passed it. INVALID: it is not one of gyre_type_create. NULL, or GYRE_TYPE_NONE:
- * nothing to do. */
+ * until the stream has passed it. INVALID, and nothing changes: it is not one of gyre_type_create, or a plan
+ * or buckets with it were not freed. NULL, or GYRE_TYPE_NONE: nothing to do. */
 GYRE_API gyre_status_t gyre_type_free(gyre_type_t *type);
 
 /* left, right, result: [count] in host memory. result[i] = left[i] op right[i], as one combination of a

@@ -370,6 +370,34 @@ static void keeps_its_operation(void)
     MP_OK(gyre_op_free(&own));
 }
 
+/* So does a type: its number would come to stand for elements of another size. */
+static void keeps_its_type(void)
+{
+    gyre_plan_t *plan[2];
+    gyre_type_t own, other;
+    const size_t one = 1;
+    const int to = (rank + 1) % n, from = (rank + n - 1) % n;
+    const gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    int32_t x = rank + 1, y[8] = {0};
+    gyre_comm_t *comm = split();
+    MP_OK(gyre_type_create(sizeof x, &own));
+    MP_OK(gyre_plan_all_gather(&x, y, 1, own, comm, &plan[0]));
+    MP_OK(gyre_plan_neighbor_exchange(&x, &one, NULL, 1, &to, y, &one, NULL, 1, &from, own, comm, &plan[1]));
+    for (int i = 0; i < 2; i++) {
+        MP_EXPECT(gyre_type_free(&own), GYRE_ERR_INVALID, "gyre_type_free: ");
+        MP_CHECK(own != GYRE_TYPE_NONE && gyre_type_size(own) == sizeof x, "it was freed");
+        MP_OK(gyre_type_create(2 * sizeof x, &other));
+        if (i == 0)
+            MP_OK(gyre_plan_set(plan[i], &options));
+        start(plan[i], i);
+        MP_CHECK(y[0] == (i == 0 ? 1 : from + 1) && y[n] == 0, "%d, then %d", (int)y[0], (int)y[n]);
+        MP_OK(gyre_type_free(&other));
+        MP_OK(gyre_plan_free(&plan[i]));
+    }
+    MP_OK(gyre_type_free(&own));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 static void refused(gyre_comm_t *comm)
 {
     gyre_plan_t *plan = NULL;
@@ -486,6 +514,7 @@ int main(void)
     options_differ(&chunk);
     options_differ(&order);
     keeps_its_operation();
+    keeps_its_type();
     after_the_end();
     return 0;
 }

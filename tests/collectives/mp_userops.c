@@ -212,6 +212,9 @@ static void other_calls(const own_t *o)
     gyre_buckets_t *b;
     gyre_buckets_config_t config = {.size = sizeof config, .type = o->type, .op = o->op};
     MP_OK(gyre_buckets_create(world, &config, 1, &count, &b));
+    gyre_type_t same = o->type;
+    refused(gyre_op_free(&copy), GYRE_ERR_INVALID, "buckets");
+    refused(gyre_type_free(&same), GYRE_ERR_INVALID, "buckets");
     fill(gyre_buckets_tensor(b, 0), count * words);
     MP_OK(gyre_buckets_ready(b, 0));
     MP_OK(gyre_buckets_wait(b));

@@ -67,10 +67,11 @@ class UserType:
         return self._number
 
     def free(self) -> None:
-        """Frees its number for another type; so does dropping it. No call that uses it may be under way."""
+        """Frees its number for another type; so does dropping it. No call that uses it may be under way, and no
+        Plan or Buckets may have it."""
         if self._number is not None:
-            number, self._number = self._number, None
-            _gyre.type_free(number)
+            _gyre.type_free(self._number)
+            self._number = None
 
     def __del__(self):
         if getattr(self, "_number", None) is not None:
