@@ -159,6 +159,7 @@ static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre
     const char *name = coll_call_name(COLL_ALL_GATHER, 0, inside);
     CHECK(begin(&c, name, COLL_ALL_GATHER, send, recv, count, type, comm, how));
     c.inside = inside;
+    c.shape.inside = inside != COLL_INSIDE_NONE;
     CHECK(blocks(&c, count, &c.recv_count));
     c.send_count = count;
     c.shape.uniform = 1;
@@ -361,6 +362,7 @@ static gyre_status_t barrier(gyre_comm_t *comm, coll_inside_t inside, how_t how)
     const char *name = coll_call_name(COLL_BARRIER, 0, inside);
     CHECK(begin(&c, name, COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
     c.inside = inside;
+    c.shape.inside = inside != COLL_INSIDE_NONE;
     return coll_call_start(&c);
 }
 

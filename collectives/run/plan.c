@@ -374,7 +374,9 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options
         coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!coll_op_is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = coll_longest_block(&p->shape, comm->n);
-        const coll_facts_t facts = facts_with(comm, options);
+        coll_facts_t facts = facts_with(comm, options);
+        if (shape->inside)
+            facts.algo = "";
         st = coll_select(&facts, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {

@@ -30,7 +30,8 @@ typedef struct {
     gyre_redop_kind_t redop;
     gyre_order_t order; /* DEFAULT: as CANONICAL */
     int root;
-    bool scaled, in_place, uniform, reserved; /* reserved: 0 */
+    bool scaled, in_place, uniform;
+    bool inside; /* of Gyre's own: the program names no algorithm for it */
     size_t count;
     const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
 } coll_shape_t;

@@ -210,6 +210,29 @@ static void options(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+/* An algorithm that does not serve a collective is refused in the program's calls, not in Gyre's own, which
+ * are made of the same collectives: else nobody could take it back. */
+static void own_calls(void)
+{
+    gyre_comm_t *comm, *part;
+    void *shared;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.algorithm = "all_gather:tree,barrier:ring";
+    MP_OK(gyre_comm_dup(world, &comm));
+    MP_OK(gyre_comm_set(comm, &options));
+    refused(gyre_all_gather(a, b, 1, GYRE_FLOAT32, comm), GYRE_ERR_UNSUPPORTED, "does not serve this");
+    refused(gyre_barrier(comm), GYRE_ERR_UNSUPPORTED, "does not serve this barrier");
+    MP_OK(gyre_comm_split(comm, 0, 0, &part));
+    MP_OK(gyre_comm_destroy(part));
+    MP_OK(gyre_mem_alloc_shared(comm, 8, &shared));
+    MP_OK(gyre_mem_free(shared));
+    refused(gyre_all_gather(a, b, 1, GYRE_FLOAT32, comm), GYRE_ERR_UNSUPPORTED, "does not serve this");
+    MP_OK(gyre_comm_set(comm, NULL));
+    works(comm);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_set(world, &options)); /* and gyre_finalize waits all the same */
+}
+
 static void buckets(void)
 {
     const size_t of[2] = {3, 40};
@@ -320,6 +343,7 @@ int main(void)
     buckets();
     memory();
     child();
+    own_calls();
     MP_OK(gyre_finalize(world));
     return 0;
 }
