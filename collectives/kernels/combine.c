@@ -51,7 +51,7 @@ static gyre_status_t combine(const base_redop_t *redop, gyre_type_t type, void *
                              int k, size_t count, size_t elem)
 {
     _Alignas(64) unsigned char room[ROWS][ROOM];
-    if (k == 2 && dst == srcs[1])
+    if (k == 2 && dst == srcs[1] && dst != srcs[0])
         return base_redop_call(redop, srcs[0], dst, count, type);
     int aliased = 0;
     for (int s = 0; s < k; s++)

@@ -27,6 +27,7 @@ static gyre_status_t skewed(const void *left, void *right, size_t count, gyre_ty
     const uint32_t *l = left;
     uint32_t *r = right;
     MP_CHECK(gyre_type_size(type) == words * 4, "elements of %zu bytes", gyre_type_size(type));
+    MP_CHECK(l + count * words <= r || r + count * words <= l, "the operands overlap");
     for (size_t i = 0; i < count * words; i++)
         r[i] = 3 * l[i] + 5 * r[i] + 1;
     return GYRE_OK;
@@ -398,6 +399,8 @@ static void locally(void)
         for (uint32_t i = 0; i < LONG; i++)
             MP_CHECK(to[i] == 3 * i + 35 * i + 1, "form %d: element %u is %u", form, i, to[i]);
     }
+    MP_OK(gyre_reduce_local(z, z, z, LONG, GYRE_UINT32, op));
+    MP_CHECK(z[1] == 8 * 39 + 1, "element 1 is %u", z[1]);
     MP_OK(gyre_op_free(&op));
     refused(gyre_reduce_local(a, b, a + 1, 2, GYRE_FLOAT32, GYRE_OP(GYRE_SUM)), GYRE_ERR_OVERLAP, "overlaps");
     refused(gyre_reduce_local(a, NULL, c, 2, GYRE_FLOAT32, GYRE_OP(GYRE_SUM)), GYRE_ERR_INVALID, "right");
