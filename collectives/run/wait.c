@@ -111,8 +111,9 @@ static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
     if (status != GYRE_OK && atomic_load_explicit(&comm->error, memory_order_acquire) != GYRE_OK) {
         gyre_fail_quiet(status, "%s", comm->error_text);
     } else if (status != GYRE_OK) {
-        char call[160];
-        coll_call_text(&r->call, call, sizeof call);
+        char call[160] = "neighbor_exchange";
+        if (r->kind != COLL_REQ_MESSAGES)
+            coll_call_text(&r->call, call, sizeof call);
         gyre_fail_quiet(status, "%s was not started: another call of its group was refused", call);
     }
     coll_drive(comm);

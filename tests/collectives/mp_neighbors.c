@@ -291,9 +291,10 @@ static void refused_plan(void)
     MP_EXPECT(gyre_plan_free(&plan), GYRE_ERR_INVALID, "neighbor_exchange is under way");
     MP_OK(gyre_wait(&request));
     MP_OK(gyre_group_start()); /* nothing of a group with a refused call is started */
-    MP_OK(gyre_start(plan, NULL));
+    MP_OK(gyre_start(plan, &request));
     MP_EXPECT(gyre_start(plan, NULL), GYRE_ERR_INVALID, "under way");
     MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "a call was refused");
+    MP_EXPECT(gyre_wait(&request), GYRE_ERR_INVALID, "neighbor_exchange was not started");
     MP_OK(start(plan, 0));
     MP_CHECK(theirs[2] == (rank + n - 1) % n, "%d", theirs[2]);
     MP_OK(gyre_barrier(world));
