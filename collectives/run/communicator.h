@@ -357,6 +357,15 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
                                 const char *why, char *text, size_t bytes);
 
 /* --- group.c --- */
+/* The first of several errors, with its text. Begins with the status OK. */
+typedef struct {
+    gyre_status_t status;
+    char text[1700];
+} coll_first_t;
+/* status: of a call that this thread has just made. */
+void coll_first_note(coll_first_t *first, gyre_status_t status);
+/* Its status; the text is this thread's last error again. */
+gyre_status_t coll_first_end(const coll_first_t *first);
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
 int coll_group_open_here(void);
 /* The same. Calls ask it often, and finding a thread's variable in a shared library takes a call: so first

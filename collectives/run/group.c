@@ -2,17 +2,32 @@
 /* collectives/run/group.c: gyre_group_start and gyre_group_end: this thread's calls between them are
  * collected, started together at the end, and then those that block are waited for. A group with a call
  * that was refused starts nothing. */
+#include <stdio.h>
+
 #include "base/error.h"
 #include "collectives/run/communicator.h"
 
 static _Thread_local struct {
     int depth;
     gyre_request_t *head, *tail;
-    gyre_status_t error;
+    coll_first_t refused;
     const coll_device_ops_t *device; /* messages on a device were collected */
 } group;
 
 _Atomic uint32_t coll_groups;
+
+void coll_first_note(coll_first_t *first, gyre_status_t status)
+{
+    if (status == GYRE_OK || first->status != GYRE_OK)
+        return;
+    first->status = status;
+    snprintf(first->text, sizeof first->text, "%s", gyre_last_error());
+}
+
+gyre_status_t coll_first_end(const coll_first_t *first)
+{
+    return first->status == GYRE_OK ? GYRE_OK : gyre_fail_quiet(first->status, "%s", first->text);
+}
 
 gyre_status_t gyre_group_start(void)
 {
@@ -46,8 +61,8 @@ int coll_group_uses(const void *base, size_t bytes, comm_call_t *call)
 
 void coll_group_note_error(gyre_status_t status)
 {
-    if (group.depth > 0 && group.error == GYRE_OK)
-        group.error = status;
+    if (group.depth > 0)
+        coll_first_note(&group.refused, status);
 }
 
 void coll_group_note_device(const coll_device_ops_t *ops)
@@ -87,17 +102,19 @@ gyre_status_t gyre_group_end(void)
     if (group.depth == 1 && group.device) {
         const coll_device_ops_t *device = group.device;
         group.device = NULL;
-        coll_group_note_error(device->group_end(group.error));
+        coll_group_note_error(device->group_end(group.refused.status));
     }
     if (--group.depth > 0)
         return GYRE_OK;
     atomic_fetch_sub_explicit(&coll_groups, 1, memory_order_relaxed);
     gyre_request_t *list = group.head;
-    gyre_status_t status = group.error;
+    coll_first_t first;
+    first.status = GYRE_OK; /* field by field: its text is long */
     group.head = group.tail = NULL;
-    group.error = GYRE_OK;
-    if (status != GYRE_OK) {
-        group_discard(list, status);
+    if (group.refused.status != GYRE_OK) {
+        group_discard(list, group.refused.status);
+        const gyre_status_t status = coll_first_end(&group.refused);
+        group.refused.status = GYRE_OK;
         return status;
     }
     gyre_request_t *blocking = NULL, **end = &blocking;
@@ -119,9 +136,7 @@ gyre_status_t gyre_group_end(void)
     }
     for (gyre_request_t *r = blocking, *next; r; r = next) {
         next = r->group_next;
-        gyre_status_t st = coll_request_wait(r);
-        if (status == GYRE_OK)
-            status = st;
+        coll_first_note(&first, coll_request_wait(r));
     }
-    return status;
+    return coll_first_end(&first);
 }

@@ -67,6 +67,32 @@ static void bad_arguments(void)
     MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, sum, world)); /* still alive */
 }
 
+/* Where several calls fail, status and text are those of the first. */
+static void first_of_several(void)
+{
+    static const char *const reasons[] = {"the first one", "the second one"};
+    gyre_comm_t *comm[2];
+    gyre_request_t *r[2];
+    int32_t x = 0;
+    MP_OK(gyre_group_start());
+    refused(gyre_send(&x, 1, GYRE_INT32, n, world), GYRE_ERR_INVALID, "send: peer");
+    refused(gyre_send(&x, 1, (gyre_type_t)99, rank, world), GYRE_ERR_TYPE, "99");
+    refused(gyre_group_end(), GYRE_ERR_INVALID, "send: peer");
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_comm_split(world, rank, 0, &comm[i])); /* alone */
+    MP_OK(gyre_group_start());
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_recv(&x, 1, GYRE_INT32, 0, comm[i]));
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_irecv(&x, 1, GYRE_INT32, 0, comm[i], &r[i]));
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_comm_abort(comm[i], reasons[i]));
+    MP_EXPECT(gyre_group_end(), GYRE_ERR_ABORTED, reasons[0]);
+    MP_EXPECT(gyre_wait_all(2, r), GYRE_ERR_ABORTED, reasons[0]);
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_comm_destroy(comm[i]));
+}
+
 /* What still has requests or an open group cannot be freed under them. */
 static void not_yet_unused(void)
 {
@@ -267,6 +293,7 @@ int main(void)
     n = gyre_comm_size(world);
     rank = gyre_comm_rank(world);
     bad_arguments();
+    first_of_several();
     not_yet_unused();
     bad_buckets();
     if (n > 1) {
