@@ -320,6 +320,12 @@ gyre_status_t gyre_mem_free(void *ptr)
 
 /* ---- put, get, flush ---- */
 
+/* 1: the part of `rank`, or with -1 some part, is on another host. */
+static int is_far(const shared_t *s, int rank)
+{
+    return s->remote && (rank < 0 || !s->parts[rank].at);
+}
+
 /* The record of the memory at ptr, of which `rank` has a part; -1: all. */
 static gyre_status_t find_part(const char *name, const void *ptr, int rank, shared_t **out)
 {
@@ -334,10 +340,10 @@ static gyre_status_t find_part(const char *name, const void *ptr, int rank, shar
     else if (s->maker != getpid())
         st = gyre_fail(GYRE_ERR_INVALID,
                        "%s: the memory is the parent's: a child of fork can only exec or exit", name);
-    else if (s->remote && !has_comm(s))
+    else if (is_far(s, rank) && !has_comm(s))
         st = gyre_fail(GYRE_ERR_INVALID, "%s: the communicator of this memory has ended", name);
     pthread_mutex_unlock(&all_shared.lock);
-    if (st == GYRE_OK && s->remote)
+    if (st == GYRE_OK && is_far(s, rank))
         st = coll_check_comm(name, s->comm);
     *out = s;
     return st;
