@@ -51,6 +51,10 @@ def operations(comm):
     plan.free()
     big.free()
     raises("a freed operation", ValueError, "all_reduce: op is an Operation that was freed", comm.all_reduce, np.zeros(2), op=big)
+    plan = comm.plan_broadcast(x, type=line)
+    raises("a type in use", gyre.Error, "", line.free)
+    comm.broadcast(x, type=line)  # as before
+    plan.free()
     line.free()
     raises("a freed type", ValueError, "broadcast: type: this UserType was freed", comm.broadcast, x, type=line)
     if n == 1:
