@@ -259,6 +259,10 @@ gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
     if (b->ready[tensor])
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_buckets_ready: tensor %zu was marked ready before in this round", tensor);
+    if (b->comm->leaves)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "gyre_buckets_ready: the communicator has leaves (gyre_comm_set), and a bucket is "
+                         "one input: use a communicator of gyre_comm_dup");
     base_time_t entered = base_now(); /* what starts is moved at once, as far as it goes */
     b->ready[tensor] = 1;
     b->buckets[b->bucket_of[tensor]].missing--;

@@ -66,8 +66,8 @@ GYRE_API gyre_status_t gyre_buckets_get(const gyre_buckets_t *buckets, size_t in
 
 /* Marks tensor i as final on this rank. Tensors may come in any order, each once per round. Starts the
  * buckets that are full, in bucket order, and advances those under way; does not block. INVALID: the
- * tensor does not exist or was marked before in this round; a group is open. Else the errors of
- * gyre_all_reduce. */
+ * tensor does not exist or was marked before in this round; a group is open. UNSUPPORTED: `comm` has leaves
+ * (gyre_comm_set). Else the errors of gyre_all_reduce. */
 GYRE_API gyre_status_t gyre_buckets_ready(gyre_buckets_t *buckets, size_t tensor);
 /* Advances the reductions under way, without blocking. */
 GYRE_API gyre_status_t gyre_buckets_progress(gyre_buckets_t *buckets);

@@ -207,6 +207,15 @@ static void options(void)
     a[0] = a[1] = 3;
     MP_OK(gyre_all_reduce(a, b, 1, GYRE_FLOAT32, sum, comm));
     MP_CHECK(b[0] == 6 * (float)n, "%g", (double)b[0]);
+    const gyre_buckets_config_t config = {.size = sizeof config, .type = GYRE_FLOAT32, .op = sum};
+    const size_t count = 1;
+    gyre_buckets_t *made;
+    MP_OK(gyre_buckets_create(comm, &config, 1, &count, &made));
+    refused(gyre_buckets_ready(made, 0), GYRE_ERR_UNSUPPORTED, "has leaves");
+    MP_OK(gyre_comm_set(comm, NULL));
+    MP_OK(gyre_buckets_ready(made, 0));
+    MP_OK(gyre_buckets_wait(made));
+    MP_OK(gyre_buckets_destroy(made));
     MP_OK(gyre_comm_destroy(comm));
 }
 
