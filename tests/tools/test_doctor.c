@@ -176,6 +176,10 @@ static void gone_on(void **state)
     slots[0].state = 3;
     expect(&job, 1, "it was killed by signal 9");
     slots[0].state = 2;
+    /* or waits for it, in a communicator that is too long ago in its records */
+    slots[0].waiting_for = 1;
+    expect(&job, 1, "it was killed by signal 9");
+    slots[0].waiting_for = -1;
     /* nor without evidence: it has made no call, nothing recorded when it ended, the others have left */
     slots[1].head = 0;
     expect(&job, 1, "rank 1 on here: it was killed by signal 9");

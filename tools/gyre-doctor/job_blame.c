@@ -192,7 +192,7 @@ static int guilt(const member_t *m)
     return m->life == LIFE_DEAD ? 3 : 0;
 }
 
-/* 1: a call on communicator `comm` is still recorded. */
+/* 1: a call on communicator `comm` is still recorded. 0 proves nothing: older calls are not. */
 static int was_on(const member_t *m, uint32_t comm)
 {
     const uint32_t n = m->slot->head < COMM_RECORDER_CALLS ? m->slot->head : COMM_RECORDER_CALLS;
@@ -203,8 +203,8 @@ static int was_on(const member_t *m, uint32_t comm)
 }
 
 /* Rank r is dead, and the job goes on without it (gyre_comm_shrink): after its death, all that live and have
- * not left have begun calls on a communicator of which it has recorded none. 0 without evidence: nobody lives
- * or all have left, nothing recorded when it ended, or it has made no call. */
+ * not left have begun calls on a communicator of which it has recorded none, and none of them waits for it. 0
+ * without evidence: nobody lives or all have left, nothing recorded when it ended, or it has made no call. */
 static int is_left_behind(const job_t *job, int r)
 {
     const member_t *dead = &job->rank[r];
@@ -216,7 +216,8 @@ static int is_left_behind(const job_t *job, int r)
         const comm_call_t *call = job_call(m);
         if (!m->known || m->life == LIFE_DEAD || m->slot->state == 4)
             continue;
-        if (m->slot->state == 3 || call == NULL || was_on(dead, call->comm) || m->called <= dead->ended)
+        if (m->slot->state == 3 || call == NULL || was_on(dead, call->comm) || m->slot->waiting_for == r ||
+            m->called <= dead->ended)
             return 0;
         went++;
     }
