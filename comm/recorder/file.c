@@ -179,12 +179,21 @@ gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_
                                   comm_recorder_slot_t **slots)
 {
     const char *why;
+    comm_recorder_head_t seen = {.version = COMM_RECORDER_VERSION, .slot_bytes = sizeof(**slots)};
+    if (bytes >= sizeof(seen) && memcmp(data, magic, sizeof(magic)) == 0)
+        memcpy(&seen, data, sizeof(seen));
+    tame(seen.job, sizeof(seen.job), 1);
+    tame(seen.host, sizeof(seen.host), 1);
+    tame(seen.boot, sizeof(seen.boot), 1);
+    if (seen.version != COMM_RECORDER_VERSION || seen.slot_bytes != sizeof(**slots))
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                               "the flight recorder of job %s has version %u and %u bytes a rank; this "
+                               "program reads version %d with %zu bytes: use the job's own",
+                               seen.job, seen.version, seen.slot_bytes, COMM_RECORDER_VERSION,
+                               sizeof(**slots));
     if (!comm_recorder_head_check(data, bytes, bytes, &why))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s", why);
-    memcpy(head, data, sizeof(*head));
-    tame(head->job, sizeof(head->job), 1);
-    tame(head->host, sizeof(head->host), 1);
-    tame(head->boot, sizeof(head->boot), 1);
+    *head = seen;
     size_t n = (size_t)head->slots * sizeof(**slots);
     comm_recorder_slot_t *copy = aligned_alloc(_Alignof(comm_recorder_slot_t), n);
     if (copy == NULL)

@@ -37,7 +37,8 @@ int comm_recorder_head_check(const void *head, size_t bytes, unsigned long long 
 
 /* Reads a whole recorder from `fd` without mapping it (a file may shrink meanwhile). *slots: [head->slots],
  * freed by the caller. Makes the fields safe: states are in range, texts end and are UTF-8, head->job and
- * head->host are printable. IO, FORMAT, NO_MEMORY (all quiet). */
+ * head->host are printable. IO, FORMAT, NO_MEMORY, UNSUPPORTED: it is of another version, and the last-error
+ * text names its job and both versions (all quiet). */
 gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_recorder_slot_t **slots);
 /* The same from memory: data: [bytes]. */
 gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_recorder_head_t *head,

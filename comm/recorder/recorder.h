@@ -75,6 +75,7 @@ typedef struct {
 
 enum { COMM_RECORDER_HEAD = 4096, COMM_RECORDER_VERSION = 1, COMM_RECORDER_SLOTS_MAX = 1 << 16 };
 
+/* Every version has magic, version, slot_bytes and job where they are here. */
 typedef struct {
     char magic[8]; /* "GYREREC\n" */
     uint32_t version, slot_bytes;

@@ -131,6 +131,17 @@ run "$DOCTOR" --job "$W/rec/gyre-many.rec"
 want "a job of many ranks" 0
 check "each is printed once" [ "$(grep -cE '^  [0-9]+ -> [0-9]+$' "$W/out")" = 4000 ]
 
+# Two processes have the recorder of another version open: one line says so, and it is no job of the list.
+{ head -c 8 "$W/rec/gyre-many.rec" && printf '\2' && tail -c +10 "$W/rec/gyre-many.rec"; } >"$W/gyre-newer.rec"
+exec 9<"$W/gyre-newer.rec"
+run "$DOCTOR" --job
+want "another version" 0 "job many .* version 2 .* version 1"
+check "one line" [ "$(grep -c 'version 2' "$W/err")" = 1 ]
+run "$DOCTOR" --job "$W/gyre-newer.rec"
+want "a file of another version" 1 "job many .* version 2"
+check "one line, too" [ "$(wc -l <"$W/err")" = 1 ]
+exec 9<&-
+
 # A job that ends well leaves no file.
 rm -f "$W"/rec/*
 run "$UCX_RUN" -n 2 --record "$W/rec" "$PERF" all_reduce -b 8 -e 8 -n 5

@@ -37,10 +37,12 @@ typedef struct {
     int n;
     holder_t *holders;
     int holders_n;
+    recorder_t *others; /* of other versions: only dev and ino */
+    int others_n;
 } recorders_t;
 
-/* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). 0: out of
- * memory. */
+/* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). A line on stderr
+ * for each of another version. 0: out of memory. */
 int recorders_find(const char *dir, recorders_t *found);
 /* Adds one file and returns its index. -1, and a line on stderr: it cannot be read, or is not a recorder. */
 int recorders_add_file(const char *path, recorders_t *found);

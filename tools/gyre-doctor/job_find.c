@@ -24,7 +24,8 @@ static int grow(void **list, int n, size_t bytes)
     return more != NULL;
 }
 
-/* Returns the index of the recorder of `fd`, which is added if new. -1: not a recorder; -2: no memory. */
+/* Returns the index of the recorder of `fd`, which is added if new. -1: not a recorder; -2: no memory; -3: of
+ * another version, which a line on stderr reports. */
 static int add(recorders_t *found, int fd, const char *path)
 {
     struct stat info;
@@ -35,12 +36,23 @@ static int add(recorders_t *found, int fd, const char *path)
     for (int i = 0; i < found->n; i++)
         if (found->list[i].dev == info.st_dev && found->list[i].ino == info.st_ino)
             return i;
+    for (int i = 0; i < found->others_n; i++)
+        if (found->others[i].dev == info.st_dev && found->others[i].ino == info.st_ino)
+            return -3;
     memset(&r, 0, sizeof(r));
-    if (comm_recorder_read(fd, &r.head, &slots) != GYRE_OK)
-        return -1;
-    free(slots);
     r.dev = info.st_dev;
     r.ino = info.st_ino;
+    gyre_status_t st = comm_recorder_read(fd, &r.head, &slots);
+    if (st == GYRE_ERR_UNSUPPORTED) {
+        fprintf(stderr, "gyre-doctor: %s\n", gyre_last_error());
+        if (!grow((void **)&found->others, found->others_n, sizeof(r)))
+            return -2;
+        found->others[found->others_n++] = r;
+        return -3;
+    }
+    if (st != GYRE_OK)
+        return -1;
+    free(slots);
     snprintf(r.path, sizeof(r.path), "%s", path);
     if (!grow((void **)&found->list, found->n, sizeof(r)))
         return -2;
@@ -172,6 +184,7 @@ void recorders_free(recorders_t *found)
 {
     free(found->list);
     free(found->holders);
+    free(found->others);
     *found = (recorders_t){0};
 }
 
