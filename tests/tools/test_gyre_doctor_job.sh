@@ -166,6 +166,22 @@ for p in "${started[@]: -2}"; do
     wait "$p" 2>/dev/null
 done
 
+# Two jobs of one secret to which nobody gave an id: both wait for a rank 0 that is not there.
+for _ in 1 2; do
+    GYRE_RANK=1 GYRE_SIZE=2 GYRE_ROOT=127.0.0.1:1 GYRE_SECRET=$(printf '%064d' 7) "$W/stuck" 2>/dev/null &
+    started+=("$!")
+done
+for _ in $(seq 20); do
+    run "$DOCTOR" --job job-9ae2ab53 # by that secret
+    ! grep -q 'both rank 1' "$W/out" || break
+    sleep 0.1
+done
+says "two jobs of one id" "verdict: processes [0-9]+ and [0-9]+ are both rank 1: .* GYRE_JOB"
+for p in "${started[@]: -2}"; do
+    kill -9 "$p"
+    wait "$p" 2>/dev/null
+done
+
 # What is wrong is said.
 run "$DOCTOR" --job nosuchjob
 want "no such job" 1 "no job 'nosuchjob'"

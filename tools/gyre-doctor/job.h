@@ -85,7 +85,9 @@ typedef struct {
     char began[32];
     int launcher; /* pid of ucx-run; 0: no launcher */
     int launcher_alive;
-    int gone;        /* it ended while we looked */
+    int gone;    /* it ended while we looked */
+    int twin[2]; /* pids of two live processes of one rank: two jobs of this id; 0: none */
+    int twin_rank;
     int files;       /* in which its recorders lie */
     char path[1200]; /* one of them; "" */
     char host[256];  /* this one */

@@ -405,6 +405,14 @@ int job_blame(const job_t *job, char *text)
         snprintf(text, JOB_BLAME_TEXT, "the job ended while we looked, and its flight recorder with it");
         return -1;
     }
+    if (job->twin[0] != 0) {
+        snprintf(
+            text, JOB_BLAME_TEXT,
+            "processes %d and %d are both rank %d: two jobs have this id, and are shown as one; jobs with "
+            "one GYRE_SECRET need a GYRE_JOB each",
+            job->twin[0], job->twin[1], job->twin_rank);
+        return -1;
+    }
     int culprit = blame_disagreement(job, text);
     if (text[0] == '\0')
         culprit = blame_failure(job, text);

@@ -148,6 +148,11 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
     clock_text(wall(head, now->started_ns), m->began);
 }
 
+static int is_alive(const member_t *m)
+{
+    return m->known && m->life != LIFE_DEAD && m->life != LIFE_UNKNOWN;
+}
+
 /* Puts the slots of recorder i into the job. If a living rank of another recorder has the slot's rank, the
  * slot is old. */
 static void take(const recorders_t *found, int i, look_t *look, double seconds, job_t *job)
@@ -167,6 +172,11 @@ static void take(const recorders_t *found, int i, look_t *look, double seconds, 
         member_t m;
         fill(found, i, look, s, &now[s], same, seconds, &m);
         member_t *old = &job->rank[r];
+        if (is_alive(old) && is_alive(&m) && old->pid != m.pid) {
+            job->twin[0] = old->pid;
+            job->twin[1] = m.pid;
+            job->twin_rank = r;
+        }
         if (!old->known || (old->life == LIFE_DEAD && m.life != LIFE_DEAD))
             *old = m;
     }
@@ -232,7 +242,7 @@ int job_look(const recorders_t *found, const char *id, job_t *job)
     for (int r = 0; ok && r < job->size; r++) {
         const member_t *m = &job->rank[r];
         job->known += m->known;
-        job->alive += m->known && m->life != LIFE_DEAD && m->life != LIFE_UNKNOWN;
+        job->alive += is_alive(m);
         job->here += m->known && strcmp(m->host, job->host) == 0;
     }
     if (!ok)
