@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -44,6 +45,22 @@ static int parse_size(const char *text, int64_t *number)
         return 0;
     *number = (int64_t)value;
     return 1;
+}
+
+static int64_t bound(const char *text)
+{
+    char *end;
+    const int64_t value = strtoll(text, &end, 10);
+    return *end == 'K' ? value << 10 : *end == 'G' ? value << 30 : value;
+}
+
+/* 1 unless `unit` ends with a range ("level 0..15", "bytes 4K..256K", "ranks 0..") without `number`. */
+static int in_range(const char *unit, int64_t number)
+{
+    const char *dots = strstr(unit, ".."), *low = dots;
+    while (low != NULL && low > unit && low[-1] != ' ')
+        low--;
+    return dots == NULL || (number >= bound(low) && (dots[2] == '\0' || number <= bound(dots + 2)));
 }
 
 #define SECONDS_MOST 1e8 /* three years, for longer times: a multiple of it in ns fits in an int64_t */
@@ -115,9 +132,9 @@ int base_setting_parse(base_setting_kind_t kind, const char *unit, const char *t
     case BASE_SETTING_STRING:
         return 1;
     case BASE_SETTING_INT:
-        return parse_int(text, &out->number);
+        return parse_int(text, &out->number) && in_range(unit, out->number);
     case BASE_SETTING_SIZE:
-        return parse_size(text, &out->number);
+        return parse_size(text, &out->number) && in_range(unit, out->number);
     case BASE_SETTING_SECONDS:
         return parse_seconds(text, &out->seconds);
     case BASE_SETTING_BOOL:

@@ -352,14 +352,9 @@ void verbs_leave(comm_group_t *group)
     group->network_state = NULL;
 }
 
-static uint32_t ring_units(void)
-{
-    size_t units = (size_t)base_setting_int(SET_VERBS_RING) / VERBS_UNIT;
-
-    return units < VERBS_LEAST_UNITS  ? VERBS_LEAST_UNITS
-           : units > VERBS_MOST_UNITS ? VERBS_MOST_UNITS
-                                      : (uint32_t)units;
-}
+_Static_assert(VERBS_STRIPES == 8 && VERBS_LEAST_UNITS * VERBS_UNIT == 4 << 10 &&
+                   VERBS_MOST_UNITS * VERBS_UNIT == 256 << 10,
+               "the ranges of GYRE_VERBS_QPS and GYRE_VERBS_RING");
 
 /* The rails that this rank uses: those that a try found, else, to be tried, all of the process. */
 static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro_t *mine)
@@ -390,7 +385,6 @@ static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro
 static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, verbs_try_t **try)
 {
     comm_verbs_group_t *vg = calloc(1, sizeof *vg);
-    int64_t stripes = base_setting_int(SET_VERBS_QPS);
     gyre_status_t status;
 
     if (!vg || !(vg->cards = calloc((size_t)group->n, sizeof *vg->cards))) {
@@ -399,14 +393,14 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
     }
     vg->group = group;
     group->network_state = vg;
-    vg->ring_units = ring_units();
+    vg->ring_units = (uint32_t)base_setting_int(SET_VERBS_RING) / VERBS_UNIT;
     vg->patience = verbs_patience(group->world->timeout_s);
     status = verbs_rails_open(quiet, &vg->all, &vg->all_rails);
     if (status != GYRE_OK)
         vg->all = NULL;
     if (status == GYRE_OK)
         status = choose_rails(vg, quiet, mine);
-    vg->stripes_wanted = (int)(stripes < 1 ? 1 : stripes > VERBS_STRIPES ? VERBS_STRIPES : stripes);
+    vg->stripes_wanted = (int)base_setting_int(SET_VERBS_QPS);
     for (int r = 0; r < vg->rails && status == GYRE_OK; r++)
         status = cq_open(vg, r);
     if (status == GYRE_OK)

@@ -129,6 +129,27 @@ static void seconds(void **state)
             fail_msg("\"%s\" was taken for seconds", bad[i]);
 }
 
+static void ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *unit, *least, *most, *less, *more; /* NULL: none */
+    } cases[] = {
+        {"level 0..15", "0", "15", "-1", "16"},         {"queue pairs 1..8", "1", "8", "0", "9"},
+        {"index -1..", "-1", "2147483647", "-2", NULL}, {"bytes 4K..256K", "4096", "256K", "4095", "262145"},
+        {"us 0..1G", "0", "1G", NULL, "1025M"},         {"ranks", "-2147483647", "2147483647", NULL, NULL}};
+    base_setting_value_t value;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *unit = cases[i].unit;
+        const base_setting_kind_t kind =
+            strchr(cases[i].most, 'G') || strchr(cases[i].most, 'K') ? BASE_SETTING_SIZE : BASE_SETTING_INT;
+        assert_true(base_setting_parse(kind, unit, cases[i].least, &value));
+        assert_true(base_setting_parse(kind, unit, cases[i].most, &value));
+        assert_false(cases[i].less && base_setting_parse(kind, unit, cases[i].less, &value));
+        assert_false(cases[i].more && base_setting_parse(kind, unit, cases[i].more, &value));
+    }
+}
+
 static void switches_and_choices(void **state)
 {
     (void)state;
@@ -200,6 +221,16 @@ static void malformed_values(void **state)
                  {SET_CHUNK, "GYRE_CHUNK", "4X", "K, M, G or T"},
                  {SET_TIMEOUT, "GYRE_TIMEOUT", "soon", "seconds"},
                  {SET_PROGRESS_THREAD, "GYRE_PROGRESS_THREAD", "maybe", "0 or 1"},
+                 {SET_PROGRESS_THREAD, "GYRE_PROGRESS_THREAD", "7", "0 or 1"},
+                 {SET_HOST_RANKS, "GYRE_HOST_RANKS", "-3", "ranks 0.."},
+                 {SET_VERBS_GID, "GYRE_VERBS_GID", "-2", "index -1.."},
+                 {SET_VERBS_QPS, "GYRE_VERBS_QPS", "0", "queue pairs 1..8"},
+                 {SET_VERBS_QPS, "GYRE_VERBS_QPS", "9", "queue pairs 1..8"},
+                 {SET_VERBS_RING, "GYRE_VERBS_RING", "4095", "bytes 4K..256K"},
+                 {SET_VERBS_RING, "GYRE_VERBS_RING", "1M", "bytes 4K..256K"},
+                 {SET_VERBS_SL, "GYRE_VERBS_SL", "16", "level 0..15"},
+                 {SET_VERBS_TCLASS, "GYRE_VERBS_TCLASS", "256", "class 0..255"},
+                 {SET_SPIN, "GYRE_SPIN", "8388607T", "us 0..1G"},
                  {SET_ORDER, "GYRE_ORDER", "random", "canonical|fast"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[1024];
@@ -418,6 +449,7 @@ int main(int argc, char **argv)
         TEST(sizes),
         TEST(numbers),
         TEST(seconds),
+        TEST(ranges),
         TEST(switches_and_choices),
         TEST(distances),
         TEST(environment_over_default_flag_over_environment),
