@@ -57,7 +57,7 @@ coll_algo_t coll_algo_parse(const char *name)
 {
     for (coll_algo_t algo = COLL_ALGO_AUTO; name && algo < COLL_ALGO_END; algo++)
         if (strcmp(algorithms[algo].name, name) == 0)
-            return algo;
+            return coll_algo_is(algo, COLL_OF_LEAVES) ? COLL_ALGO_END : algo;
     return COLL_ALGO_END;
 }
 

@@ -16,6 +16,7 @@
 #include "base/text/json.h"
 #include "collectives/proof/simulate/simulate.h"
 #include "collectives/choose/tune.h"
+#include "collectives/schedules/algorithms.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/shared/flags.h"
 
@@ -91,21 +92,21 @@ static int read_algo(void *options, const char *text)
     return all || (o->algo != COLL_ALGO_END && o->algo != COLL_ALGO_AUTO);
 }
 
-/* Those that serve the collective, or with COLL_OP_END all, separated by blanks. */
+/* Those that serve the collective, separated by blanks. */
 static const char *list_algos(coll_op_t op, char *text, size_t bytes)
 {
     text[0] = '\0';
     for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
-        if (op == COLL_OP_END || coll_algo_serves(a, op, NULL))
+        if (coll_algo_serves(a, op, NULL))
             snprintf(text + strlen(text), bytes - strlen(text), " %s", coll_algo_name(a));
     return text;
 }
 
 static int read_options(int argc, char **argv, options_t *o)
 {
-    char algos[256] = "all, or one of";
+    char algos[256];
     int plain = 0;
-    list_algos(COLL_OP_END, algos + strlen(algos), sizeof algos - strlen(algos));
+    snprintf(algos, sizeof algos, "all, or one of%s", coll_algo_names);
     const flag_t rows[] = {
         {FLAG('c', "collective", READ, o, "NAME",
               "all_reduce (default) reduce_scatter all_gather broadcast reduce gather scatter\n"

@@ -548,6 +548,9 @@ static void test_wrong_names(void **state)
     facts.algo = "rink";
     assert_int_equal(coll_select(&facts, &args, 4, 0, &c), GYRE_ERR_NOT_FOUND);
     assert_non_null(strstr(gyre_last_error(), "GYRE_ALGO: there is no algorithm \"rink\""));
+    facts.algo = "leaves"; /* a call has leaves or has not */
+    assert_int_equal(coll_select(&facts, &args, 4, 0, &c), GYRE_ERR_NOT_FOUND);
+    assert_non_null(strstr(gyre_last_error(), "GYRE_ALGO: there is no algorithm \"leaves\""));
     facts.algo = "all_reduce:tree,broadcast:bruck";
     assert_int_equal(coll_select(&facts, &args, 4, 0, &c), GYRE_ERR_UNSUPPORTED);
     assert_non_null(
