@@ -403,6 +403,16 @@ check "a step of one task on each node" [ "$(grep -cE '^srun .*--overlap --nodes
 check "its tasks" grep -q '^# n1: ranks 2-3$' "$W/out"
 run env SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_JOB_NODELIST='n[0-1]' SLURM_TASKS_PER_NODE='2(x2)' "$R" --dry-run true
 check "not within a step" grep -q "^# rank 0 on $(hostname)" "$W/out"
+# A job of several components: the plain variables name the hosts of none, or of the first.
+for first in -uSLURM_JOB_NODELIST SLURM_JOB_NODELIST=n0; do
+    parts=("$first" SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=n0 SLURM_JOB_NODELIST_HET_GROUP_1=n1)
+    run env "${parts[@]}" "$R" --dry-run true
+    want "components: $first" 2 'SLURM_HET_SIZE=2.* -H'
+    run env "${parts[@]}" "$R" -H n1:2 --dry-run true
+    want "components, and hosts are given: $first" 0
+done
+run env "${parts[@]}" SLURM_STEP_ID=0 "$R" --dry-run true
+want "a step of one" 0
 run env -u SLURM_JOB_ID "$R" --launcher slurm true
 want "no allocation" 2 'no Slurm allocation'
 printf 'w0 slots=2\nw1 slots=2\n' >"$W/hosts"

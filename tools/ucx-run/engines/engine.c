@@ -48,13 +48,17 @@ static const char *env(const char *name)
     return text ? text : "";
 }
 
-/* 1 if this is a node of an allocation whose nodes wait for job steps. Within a step of several tasks ucx-run
- * would be one of the tasks, and would start everything once per task. The batch and interactive steps are
- * numbered from the top. */
+/* Within a step of several tasks ucx-run would be one of the tasks, and would start everything once per task.
+ * The batch and interactive steps are numbered from the top. */
+static int in_step(void)
+{
+    return *env("SLURM_STEP_ID") && strtoul(env("SLURM_STEP_ID"), NULL, 10) < 0xfffffff0UL;
+}
+
+/* 1 if this is a node of an allocation whose nodes wait for job steps. */
 static int in_allocation(void)
 {
-    return *env("SLURM_JOB_ID") && *env("SLURM_JOB_NODELIST") &&
-           (!*env("SLURM_STEP_ID") || strtoul(env("SLURM_STEP_ID"), NULL, 10) >= 0xfffffff0UL);
+    return *env("SLURM_JOB_ID") && *env("SLURM_JOB_NODELIST") && !in_step();
 }
 
 int run_in_path(const char *program)
@@ -105,6 +109,11 @@ static int choose_hosts(run_options_t *options)
     int any = options->engine == RUN_ENGINE_AUTO, rc = -1;
     if (options->hosts_given)
         return -1;
+    if ((any || options->engine == RUN_ENGINE_SLURM) && atoi(env("SLURM_HET_SIZE")) > 1 && !in_step())
+        return run_usage(
+            "a Slurm job of several components (SLURM_HET_SIZE=%s): say which of its hosts with -H "
+            "or --hostfile (here alone: -H localhost), or start the ranks with srun --mpi=pmix",
+            env("SLURM_HET_SIZE"));
     if ((any || options->engine == RUN_ENGINE_SLURM) && in_allocation())
         return hosts_of_slurm(options);
     if (options->engine == RUN_ENGINE_SLURM)
