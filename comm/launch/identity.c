@@ -189,7 +189,7 @@ static int is_pmix(void)
 
 static int is_pmi1(void)
 {
-    return identity_has("PMI_FD") || identity_has("PMI_RANK");
+    return identity_has("PMI_FD") || identity_has("PMI_RANK") || identity_has("PMI_SIZE");
 }
 
 static int is_ompi(void)

@@ -88,7 +88,8 @@ gyre_status_t identity_from_pmix(comm_identity_t *out)
 
 gyre_status_t identity_from_pmi1(comm_identity_t *out)
 {
-    gyre_status_t st = identity_number("PMI_RANK", "PMI_FD", COMM_RANKS_MAX, &out->rank);
+    gyre_status_t st = identity_number("PMI_RANK", identity_has("PMI_FD") ? "PMI_FD" : "PMI_SIZE",
+                                       COMM_RANKS_MAX, &out->rank);
     if (st == GYRE_OK)
         st = identity_number("PMI_SIZE", "PMI_RANK", COMM_RANKS_MAX, &out->size);
     if (st == GYRE_OK)

@@ -511,6 +511,7 @@ static void broken(void **state)
         {{"PMIX_NAMESPACE=x", NULL}, "PMIX_RANK"},
         {{"PMIX_NAMESPACE=x", "PMIX_RANK=-1", NULL}, "PMIX_RANK=-1"},
         {{"PMI_FD=3", NULL}, "PMI_RANK"},
+        {{"PMI_SIZE=2", NULL}, "PMI_RANK is not set although PMI_SIZE is"},
         {{"PMI_FD=3", "PMI_RANK=0", NULL}, "PMI_SIZE"},
         {{"PMI_FD=x", "PMI_RANK=0", "PMI_SIZE=2", NULL}, "PMI_FD=x"},
         {{"PMI_FD=3", "PMI_RANK=2", "PMI_SIZE=2", NULL}, "PMI_RANK=2"},
