@@ -109,15 +109,19 @@ int identity_is_slurm(void)
 /* Rank 0's host and a port that no other step of this cluster is likely to use at the same time. */
 static gyre_status_t slurm_root(comm_identity_t *out)
 {
-    int job = 0, step = 0, port = 0, nodes = 0, node = 0;
+    static const char elsewhere[] =
+        "rank 0 is not on the first host of %s (%s=%s), where the others will look for it: use srun "
+        "--mpi=pmix or --mpi=pmi2, or give GYRE_ROOT=host:port";
+    int64_t job = 0, step = 0;
+    int port = 0, nodes = 0, node = 0;
     char host[256];
     const char *jobs = first_of("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_ID");
     const char *steps = first_of("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_ID");
     const char *lists = first_of("SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST");
     const char *counts = first_of("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES");
-    gyre_status_t st = identity_number(jobs, "SLURM_PROCID", INT32_MAX, &job);
+    gyre_status_t st = identity_large(jobs, "SLURM_PROCID", UINT32_MAX, &job);
     if (st == GYRE_OK)
-        st = identity_number(steps, "SLURM_PROCID", INT32_MAX, &step);
+        st = identity_large(steps, "SLURM_PROCID", UINT32_MAX, &step);
     if (st == GYRE_OK)
         st = identity_number(counts, "SLURM_PROCID", INT32_MAX, &nodes);
     if (st == GYRE_OK && out->rank == 0 && identity_has("SLURM_NODEID"))
@@ -125,13 +129,9 @@ static gyre_status_t slurm_root(comm_identity_t *out)
     if (st != GYRE_OK)
         return st;
     if (node != 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "rank 0 is not on the first host of %s (SLURM_NODEID=%d), where the others will "
-                         "look for it: use srun "
-                         "--mpi=pmix or --mpi=pmi2, or give GYRE_ROOT=host:port",
-                         lists, node);
+        return gyre_fail(GYRE_ERR_INVALID, elsewhere, lists, "SLURM_NODEID", base_env("SLURM_NODEID"));
     char text[48];
-    snprintf(text, sizeof(text), "slurm-%d.%d", job, step);
+    snprintf(text, sizeof(text), "slurm-%lld.%lld", (long long)job, (long long)step);
     identity_job(out, text, 0);
     st = port_from((uint64_t)job * 61 + (uint64_t)step, &port);
     if (st != GYRE_OK)
@@ -144,6 +144,9 @@ static gyre_status_t slurm_root(comm_identity_t *out)
     if (!comm_nodelist_first(list, strlen(list), host, sizeof(host)))
         return gyre_fail(GYRE_ERR_INVALID, "%s=%.200s is not a list of hosts as Slurm writes it", lists,
                          list);
+    /* The hosts of a step over several components of a job are sorted by their names. */
+    if (out->rank == 0 && identity_has("SLURMD_NODENAME") && strcmp(base_env("SLURMD_NODENAME"), host) != 0)
+        return gyre_fail(GYRE_ERR_INVALID, elsewhere, lists, "SLURMD_NODENAME", base_env("SLURMD_NODENAME"));
     return identity_root(out, host, port, lists);
 }
 

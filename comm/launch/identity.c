@@ -31,18 +31,28 @@ static gyre_status_t identity_put(char *out, size_t bytes, const char *text, con
     return GYRE_OK;
 }
 
-gyre_status_t identity_number(const char *name, const char *because, int high, int *out)
+gyre_status_t identity_large(const char *name, const char *because, int64_t high, int64_t *out)
 {
     const char *text = base_env(name);
     char *end = NULL;
     if (text == NULL || *text == '\0')
         return gyre_fail(GYRE_ERR_INVALID, "%s is not set although %s is", name, because);
     errno = 0;
-    long value = strtol(text, &end, 10);
+    long long value = strtoll(text, &end, 10);
     if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value > high)
-        return gyre_fail(GYRE_ERR_INVALID, "%s=%.100s is not a number in 0..%d", name, text, high);
-    *out = (int)value;
+        return gyre_fail(GYRE_ERR_INVALID, "%s=%.100s is not a number in 0..%lld", name, text,
+                         (long long)high);
+    *out = value;
     return GYRE_OK;
+}
+
+gyre_status_t identity_number(const char *name, const char *because, int high, int *out)
+{
+    int64_t value = 0;
+    gyre_status_t st = identity_large(name, because, high, &value);
+    if (st == GYRE_OK)
+        *out = (int)value;
+    return st;
 }
 
 gyre_status_t identity_check(const comm_identity_t *out, const char *rank_name, const char *size_name)

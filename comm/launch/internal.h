@@ -10,6 +10,7 @@ int identity_has(const char *name);
 /* The decimal number of a variable, 0..high. INVALID: the variable is missing "although `because` is set", or
  * has another value. */
 gyre_status_t identity_number(const char *name, const char *because, int high, int *out);
+gyre_status_t identity_large(const char *name, const char *because, int64_t high, int64_t *out);
 /* Checks that rank and size fit together; the names are for the message. */
 gyre_status_t identity_check(const comm_identity_t *out, const char *rank_name, const char *size_name);
 /* Sets the job's id, unless the user gave one. Longer ones are cut, on all ranks alike. common: other jobs

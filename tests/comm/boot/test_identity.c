@@ -45,6 +45,7 @@ static const char *const names[] = {"GYRE_RANK",
                                     "SLURM_STEP_NUM_NODES",
                                     "SLURM_JOB_NUM_NODES",
                                     "SLURM_NODEID",
+                                    "SLURMD_NODENAME",
                                     "SLURM_JOB_ID",
                                     "SLURM_JOBID",
                                     "SLURM_STEP_ID",
@@ -252,6 +253,9 @@ static void from_slurm(void **state)
         GYRE_OK);
     assert_int_equal(who.size, 5);
     assert_string_equal(who.root, "m7:20429");
+    assert_int_equal(with(ENV(SLURM, "SLURM_JOB_ID=3000000008", "GYRE_SECRET=" SECRET), NULL, &who), GYRE_OK);
+    assert_string_equal(who.job, "slurm-3000000008.2"); /* of a federation: its upper bits name the cluster */
+    assert_string_equal(who.root, "n04:20490");
     /* No secret: only on one host, where all meet on loopback. */
     assert_int_equal(with(ENV(SLURM), NULL, &who), GYRE_ERR_AUTH);
     assert_non_null(strstr(gyre_last_error(), "--mpi=pmi2"));
@@ -524,6 +528,9 @@ static void broken(void **state)
         {{"SLURM_PROCID=7", "SLURM_NTASKS=7", STEP, NULL}, "SLURM_PROCID=7"},
         {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_STEP_ID=1", NULL}, "SLURM_JOB_ID"},
         {{"SLURM_PROCID=0", "SLURM_NTASKS=2", STEP, "SLURM_NODEID=1", NULL}, "SLURM_NODEID=1"},
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=2", STEP, "SLURMD_NODENAME=m7", NULL}, "SLURMD_NODENAME=m7"},
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=2", STEP, "SLURM_JOB_ID=4294967296", NULL},
+         "SLURM_JOB_ID=4294967296"},
         {{"SLURM_PROCID=0", "SLURM_NTASKS=2", STEP, "SLURM_STEP_NODELIST=n[3", NULL},
          "SLURM_STEP_NODELIST=n[3"},
         {{"JOB_COMPLETION_INDEX=0", NULL}, "GYRE_SIZE"},
