@@ -198,7 +198,12 @@ def measure(running, cell, cold, options, seed):
     """One round of a contender in a cell: {"us", "p50_us", "p99_us", ...}; None if it has no such operation.
     cold: bytes through which a rank's buffers move from call to call; 0: they stay in place."""
     kind = cell["buffers"] if running.spec.own else "malloc"
-    line = f"run {cell['collective']} {cell['bytes']} {kind} {cold} {seed} {1000 * options.time} {options.deadline + 5}"
+    cores = len(os.sched_getaffinity(0))
+    shared = running.n > cores
+    line = (
+        f"run {cell['collective']} {cell['bytes']} {kind} {cold} {seed} {1000 * options.time} {options.deadline + 5} "
+        f"{int(shared)}"
+    )
     since, busy = time.monotonic(), machine.busy_seconds() - time.process_time()
     answers = running.ask(line, options.deadline)
     busy, wall = machine.busy_seconds() - time.process_time() - busy, time.monotonic() - since
@@ -207,9 +212,7 @@ def measure(running, cell, cold, options, seed):
     pairs = [[pair.split("/") for pair in words[7:]] for words in answers]
     batches = [max(float(ns) for ns, _ in batch) for batch in zip(*pairs)]
     # Where every rank can have a core, a batch in which one lost it to some other process says nothing.
-    cores = len(os.sched_getaffinity(0))
     kept = [ns for ns, batch in zip(batches, zip(*pairs)) if not any(int(taken) for _, taken in batch)]
-    shared = running.n > cores
     one = {
         "us": statistics.median(batches if shared or not kept else kept) / 1000,
         "p50_us": max(float(words[3]) for words in answers) / 1000,

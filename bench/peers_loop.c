@@ -9,12 +9,13 @@
  * contender that waits its turn takes no time from the one that is measured. Lines from the orchestrator, the
  * same to every rank:
  *
- *   run COLLECTIVE BYTES malloc|own COLD SEED BUDGET_US DEADLINE_S      ->  ok ... | none | error TEXT
+ *   run COLLECTIVE BYTES malloc|own COLD SEED BUDGET_US DEADLINE_S SHARED  ->  ok ... | none | error TEXT
  *   quit
  *
  * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that
  * divide it. COLD is 0, or the bytes of each of a rank's two buffers: each call then uses the next BYTES of
- * them, so that neither its input nor its result is in a cache, if COLD is large enough. A run:
+ * them, so that neither its input nor its result is in a cache, if COLD is large enough. SHARED is 1 if there
+ * are more ranks than cores: a rank that is bound cannot count them. A run:
  *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small
  *      integers and so exact in any order; then other data and a poisoned result again, for what is timed;
  *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the
@@ -159,7 +160,7 @@ static size_t wrong(const float *data, size_t count, size_t first, const float *
 typedef struct {
     int rank, size;
     int collective;
-    int own;
+    int own, shares_cores;
     size_t bytes, cold, seed;
     double budget_ns;
     size_t count;          /* what the call is given */
@@ -298,17 +299,12 @@ static size_t check(const run_t *r)
     }
 }
 
-static int shares_cores(const run_t *r)
-{
-    return r->size > sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 /* Ranks that were just woken may share a core although there is one for each: a moment of work before the
  * first call lets the kernel spread them. With more ranks than cores there is nothing to spread. */
 static void spread(const run_t *r)
 {
     double end = now_ns() + 2e6;
-    while (!shares_cores(r) && now_ns() < end)
+    while (!r->shares_cores && now_ns() < end)
         ;
 }
 
@@ -366,7 +362,7 @@ static int make_plan(run_t *r, plan_t *plan)
     }
     if (rc)
         return rc;
-    const int most = shares_cores(r) ? MAX_BATCHES / 2 : MAX_BATCHES;
+    const int most = r->shares_cores ? MAX_BATCHES / 2 : MAX_BATCHES;
     double batch = r->budget_ns / 2 / most / per_call;
     said[0] = batch < 1 ? 1.0f : batch > MAX_CALLS ? (float)MAX_CALLS : (float)(size_t)batch;
     double batches = batch < 1 ? r->budget_ns / per_call : most;
@@ -535,8 +531,8 @@ static int parse(const char *line, run_t *r, unsigned *deadline_s)
 {
     char collective[32], kind[16];
     double budget_us;
-    if (sscanf(line, "run %31s %zu %15s %zu %zu %lf %u", collective, &r->bytes, kind, &r->cold, &r->seed,
-               &budget_us, deadline_s) != 7 ||
+    if (sscanf(line, "run %31s %zu %15s %zu %zu %lf %u %d", collective, &r->bytes, kind, &r->cold, &r->seed,
+               &budget_us, deadline_s, &r->shares_cores) != 8 ||
         (r->cold && r->bytes < sizeof(float)))
         return -1;
     r->own = strcmp(kind, "own") == 0;

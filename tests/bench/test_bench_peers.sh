@@ -130,7 +130,7 @@ def ask(manner, line):
         f.readline()
     return answer, rank.wait(20)
 
-line, cold_line = "run %s 4096 malloc 0 5 2000 20", "run %s 4096 malloc 100000 5 2000 20"
+line, cold_line = "run %s 4096 malloc 0 5 2000 20 0", "run %s 4096 malloc 100000 5 2000 20 0"
 for collective in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"):
     for manner, bad in (("honest", 0), ("last", 3), ("late", 2), ("lazy", 3072), ("frozen", 2048), ("stale", 2048)):
         for one in (line, cold_line):
@@ -140,7 +140,9 @@ for manner in ("failing", "moving"):
     answer, code = ask(manner, line % "all_reduce")
     assert answer == ["error", "all_reduce:", "seven"] and code, (answer, code)
 assert ask("moving", cold_line % "all_reduce")[0][0] == "ok"
-assert ask("honest", "run all_reduce 64 own 0 1 2000 20")[0] == ["none"]
+assert ask("honest", "run all_reduce 64 own 0 1 2000 20 0")[0] == ["none"]
+batches = [len(ask("honest", f"run all_reduce 64 malloc 0 1 2000 20 {shared}")[0]) - 7 for shared in (0, 1)]
+assert batches == [10, 5], batches
 PY
 
 # --- goals ---
