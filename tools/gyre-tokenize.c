@@ -2,8 +2,8 @@
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/machine/cgroup.h"
 #include "base/settings/settings.h"
 #include "tools/gyre-tokenize/tokenize.h"
 #include "tools/shared/flags.h"
@@ -67,7 +67,8 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "specials", SWITCH, &options->specials, NULL,
               "take special tokens of tokenizer.json from the text: <s> is one token, not three\n"
               "characters")},
-        {FLAG(0, "threads", COUNT, &options->threads, "N", "that encode (as many as there are cores)"),
+        {FLAG(0, "threads", COUNT, &options->threads, "N",
+              "that encode (one for each processor that it may use)"),
          .low = 1, .high = THREADS_MOST},
         {FLAG(0, "quiet", SWITCH, &options->quiet, NULL, "no progress on standard error")},
         {.kind = FLAG_HEADING, .help = "Token files that are there:"},
@@ -122,12 +123,8 @@ static int check(const tokenize_options_t *options)
 
 int main(int argc, char **argv)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    tokenize_options_t options = {.count = UINT64_MAX,
-                                  .context = UINT64_MAX,
-                                  .threads = cores < 1              ? 1
-                                             : cores > THREADS_MOST ? THREADS_MOST
-                                                                    : (uint64_t)cores};
+    tokenize_options_t options = {
+        .count = UINT64_MAX, .context = UINT64_MAX, .threads = (uint64_t)base_cpus_allowed()};
     base_settings_load();
     int code = parse(argc, argv, &options);
     if (code < 0)

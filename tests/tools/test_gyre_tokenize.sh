@@ -40,6 +40,14 @@ for threads in 1 3; do
     want "a folder and a file, $threads threads" 0
 done
 check "the same on any number of threads" cmp -s "$W/folder1.gyt" "$W/folder3.gyt"
+mkfifo "$W/late"
+taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/[,-].*//')" "$T" --tokenizer bytes --quiet --out "$W/late.gyt" - <"$W/late" >"$W/out" &
+exec 9>"$W/late"
+one_thread() { [ "$(find "/proc/$!/task" -mindepth 1 -maxdepth 1 | wc -l)" = 2 ]; }
+check "one processor, one thread besides the first" until_true 10 one_thread
+echo late >&9
+exec 9>&-
+wait $!
 check "what is no text was left out" grep -q '1 files in folders do not look like text' "$W/err"
 "$T" --decode "$W/folder1.gyt" --tokenizer "$W/merges.txt" >"$W/out"
 for file in README.md contract.md failures.md; do
