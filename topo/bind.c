@@ -144,15 +144,19 @@ static hwloc_obj_t object_around(const topo_t *topo, topo_bind_t how, int core)
 static void describe(const topo_t *topo, hwloc_obj_t where, int core, char *text, size_t bytes)
 {
     const topo_core_t *facts = &topo->cores[core].facts;
-    char type[32];
-    hwloc_obj_type_snprintf(type, sizeof type, where, 0);
+    const int is_node = where->type == HWLOC_OBJ_NUMANODE, numa = is_node ? -1 : facts->numa;
+    char type[32] = "numa", around[64] = "";
+    if (!is_node)
+        hwloc_obj_type_snprintf(type, sizeof type, where, 0);
+    if (facts->package >= 0 && numa >= 0)
+        snprintf(around, sizeof around, " (package %d, numa %d)", facts->package, numa);
+    else if (facts->package >= 0 || numa >= 0)
+        snprintf(around, sizeof around, facts->package >= 0 ? " (package %d)" : " (numa %d)",
+                 facts->package >= 0 ? facts->package : numa);
     if (where->type == HWLOC_OBJ_CORE || where->type == HWLOC_OBJ_PU)
-        snprintf(text, bytes, "core %d (package %d, numa %d)", facts->number, facts->package, facts->numa);
-    else if (where->type == HWLOC_OBJ_NUMANODE)
-        snprintf(text, bytes, "numa %u (package %d)", where->logical_index, facts->package);
+        snprintf(text, bytes, "core %d%s", facts->number, around);
     else
-        snprintf(text, bytes, "%s %u (package %d, numa %d)", type, where->logical_index, facts->package,
-                 facts->numa);
+        snprintf(text, bytes, "%s %u%s", type, where->logical_index, around);
 }
 
 gyre_status_t topo_bind_self(const topo_t *topo, topo_bind_t how, int core, char *text, size_t bytes)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_bind.c: binding plans on every fixture, for every number of ranks. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "fixture.h"
 
@@ -116,6 +120,23 @@ static void binding_self(void **state)
     assert_int_equal(topo_load(NULL, &topo), GYRE_OK);
     assert_int_equal(topo_bind_self(topo, TOPO_BIND_NUMA, 0, text, sizeof text), GYRE_OK);
     assert_non_null(strstr(text, "numa"));
+    topo_free(topo);
+    /* a machine of one core without packages, which is said to be this one */
+    cpu_set_t mine;
+    char machine[64];
+    size_t cpu = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    while (!CPU_ISSET(cpu, &mine))
+        cpu++;
+    snprintf(machine, sizeof machine, "numa:1 core:1 pu:1(indexes=%zu)", cpu);
+    assert_int_equal(setenv("HWLOC_SYNTHETIC", machine, 1) | setenv("HWLOC_THISSYSTEM", "1", 1), 0);
+    assert_int_equal(topo_load(NULL, &topo), GYRE_OK);
+    assert_int_equal(unsetenv("HWLOC_SYNTHETIC") | unsetenv("HWLOC_THISSYSTEM"), 0);
+    assert_int_equal(topo_bind_self(topo, TOPO_BIND_CORE, 0, text, sizeof text), GYRE_OK);
+    assert_string_equal(text, "core 0 (numa 0)");
+    assert_int_equal(topo_bind_self(topo, TOPO_BIND_NUMA, 0, text, sizeof text), GYRE_OK);
+    assert_string_equal(text, "numa 0");
+    assert_int_equal(sched_setaffinity(0, sizeof mine, &mine), 0);
     topo_free(topo);
 }
 

@@ -68,6 +68,15 @@ static void print_names_all(void **state)
     assert_int_equal(occurrences(text, "numa 0"), 2);
     free(text);
     topo_free(topo);
+    /* a virtual machine that does not say which packages it has */
+    assert_int_equal(setenv("HWLOC_SYNTHETIC", "numa:1 core:2 pu:1", 1), 0);
+    assert_int_equal(topo_load(NULL, &topo), GYRE_OK);
+    unsetenv("HWLOC_SYNTHETIC");
+    text = printed(topo, 2);
+    assert_non_null(strstr(text, "    1      1        -      0          0"));
+    assert_null(strstr(text, " -1"));
+    free(text);
+    topo_free(topo);
 }
 
 static char *drawn(const topo_t *topo, int ranks)

@@ -204,13 +204,23 @@ static void print_node(const topo_tree_node_t *node, int pad, FILE *out)
     fprintf(out, pad ? "  %-26s" : "  %s", text);
 }
 
+/* -1: a bar. */
+static void print_place(int width, int number, FILE *out)
+{
+    if (number >= 0)
+        fprintf(out, "  %*d", width, number);
+    else
+        fprintf(out, "  %*s", width, "-");
+}
+
 static void print_rank(const topo_t *topo, int ranks, int rank, int core, int next, FILE *out)
 {
     const topo_core_t *place = topo_core(topo, core);
-    if (place)
-        fprintf(out, "%5d  %5d  %7d  %5d  %9d", rank, place->number, place->package, place->numa, next);
-    else
-        fprintf(out, "%5d  %5s  %7s  %5s  %9d", rank, "-", "-", "-", next);
+    fprintf(out, "%5d", rank);
+    print_place(5, place ? place->number : -1, out);
+    print_place(7, place ? place->package : -1, out);
+    print_place(5, place ? place->numa : -1, out);
+    fprintf(out, "  %9d", next);
     for (int tree = 0; tree < 2; tree++) {
         topo_tree_node_t node = topo_double_tree(ranks, rank, tree);
         print_node(&node, tree == 0, out);
