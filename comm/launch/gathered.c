@@ -251,7 +251,8 @@ typedef struct {
 _Static_assert(sizeof(unique_t) == COMM_ID_BYTES, "the size of gyre_unique_id_t");
 static const char id_magic[8] = "GYREID1";
 
-/* What this process has made, and what it has used; the oldest make room. */
+/* What this process has made, and what it has used. The oldest of those that were used make room; if all wait
+ * for their rank 0, the oldest of these. */
 enum { IDS = 64 };
 static struct {
     pthread_mutex_t lock;
@@ -266,7 +267,13 @@ static struct {
 /* The caller holds the lock. */
 static void remember(uint64_t job, int rank, int fd)
 {
-    const unsigned at = ids.next++ % IDS;
+    unsigned at = ids.next % IDS;
+    for (unsigned i = 0; i < IDS; i++)
+        if (ids.known[(at + i) % IDS].job == 0 || ids.known[(at + i) % IDS].rank >= 0) {
+            at = (at + i) % IDS;
+            break;
+        }
+    ids.next = at + 1;
     if (ids.known[at].job != 0 && ids.known[at].fd >= 0)
         close(ids.known[at].fd);
     ids.known[at].job = job;

@@ -133,7 +133,8 @@ typedef struct {
 } gyre_unique_id_t;
 
 /* Fills *id, in the process that will be rank 0, which listens from here on. An id is for one communicator. A
- * process keeps the last 64 ids that it made or used. BOOTSTRAP: no address to listen at. */
+ * process keeps the last 64 ids that it made or used, and those longest that wait for rank 0. BOOTSTRAP: no
+ * address to listen at. */
 GYRE_API gyre_status_t gyre_get_unique_id(gyre_unique_id_t *id);
 /* gyre_comm_create by an id that rank 0 has made and passed to all ranks. config may be NULL; of it
  * init_timeout_s, timeout_s, name, progress_thread and options count. A process may be several of the ranks;

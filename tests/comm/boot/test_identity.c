@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -274,6 +275,26 @@ static void from_slurm(void **state)
     assert_string_equal(who.source, "singleton");
     assert_int_equal(with(ENV(SLURM, "SLURM_STEP_ID=4294967291"), NULL, &who), GYRE_OK);
     assert_string_equal(who.source, "singleton");
+}
+
+/* An id that waits for its rank 0 stays, however many of other jobs the process uses meanwhile. */
+static void ids_that_wait(void **state)
+{
+    (void)state;
+    const comm_gather_t by = {.call = "test"};
+    unsigned char mine[COMM_ID_BYTES], other[COMM_ID_BYTES];
+    comm_identity_t who;
+    assert_int_equal(comm_unique_id(mine), GYRE_OK);
+    memcpy(other, mine, sizeof(other));
+    for (int job = 1; job <= 200; job++) {
+        other[40] = (unsigned char)(mine[40] + job); /* its number */
+        assert_int_equal(comm_identity_by_id(&by, other, "", 1, 2, &who), GYRE_OK);
+    }
+    assert_int_equal(comm_identity_by_id(&by, mine, "", 0, 2, &who), GYRE_OK);
+    assert_true(who.root_fd >= 0);
+    close(who.root_fd);
+    assert_int_equal(comm_identity_by_id(&by, other, "", 1, 2, &who),
+                     GYRE_ERR_INVALID); /* it is still known */
 }
 
 static void from_gyre(void **state)
@@ -563,7 +584,7 @@ int main(void)
         cmocka_unit_test(from_gyre),     cmocka_unit_test(from_config),     cmocka_unit_test(from_pmix),
         cmocka_unit_test(from_pmi1),     cmocka_unit_test(from_ompi),       cmocka_unit_test(from_slurm),
         cmocka_unit_test(from_torchrun), cmocka_unit_test(from_index),      cmocka_unit_test(by_hand),
-        cmocka_unit_test(ids_to_show),   cmocka_unit_test(broken),
+        cmocka_unit_test(ids_to_show),   cmocka_unit_test(ids_that_wait),   cmocka_unit_test(broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
