@@ -44,6 +44,27 @@ static inline size_t base_utf8_span(const unsigned char *text, size_t bytes)
     return at;
 }
 
+/* Where base_utf8_decode finds nothing at text[0 .. bytes): how many bytes one U+FFFD stands for. That is the
+ * longest beginning of a character (Unicode 15, table 3-8), at least 1, as Python's errors="replace" has
+ * it. */
+static inline size_t base_utf8_bad(const unsigned char *text, size_t bytes)
+{
+    const unsigned c = text[0];
+    size_t most = c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : 0;
+    unsigned low = c == 0xE0   ? 0xA0
+                   : c == 0xF0 ? 0x90
+                               : 0x80,
+             high = c == 0xED   ? 0x9F
+                    : c == 0xF4 ? 0x8F
+                                : 0xBF;
+    size_t n = 1;
+    for (; n <= most && n < bytes && text[n] >= low && text[n] <= high; n++) {
+        low = 0x80;
+        high = 0xBF;
+    }
+    return n;
+}
+
 /* White_Space of Unicode 15. */
 static inline int base_utf8_is_space(uint32_t c)
 {

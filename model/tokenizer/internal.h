@@ -68,8 +68,7 @@ typedef struct {
 gyre_status_t tokenizer_append(tokenizer_buffer_t *buffer, const void *bytes, size_t count);
 /* Length of the run of UTF-8 that begins the text, or, if there is none, *bad of bytes that are not. */
 size_t tokenizer_valid_run(const unsigned char *text, size_t bytes, size_t *bad);
-/* Appends the text with U+FFFD for what is not UTF-8: one for each longest beginning of a character
- * (Unicode 15, table 3-8), as Python's decoder does with errors="replace". */
+/* Appends the text with U+FFFD for what is not UTF-8, see base_utf8_bad. */
 gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char *text, size_t bytes);
 int tokenizer_is_word(uint32_t c); /* \w of Unicode's UTS 18 */
 /* The character before text[at], at > 0, of valid UTF-8; returns its length. */

@@ -36,25 +36,6 @@ size_t tokenizer_valid_run(const unsigned char *text, size_t bytes, size_t *bad)
     return run;
 }
 
-/* Bytes of the longest beginning of a character at text[0], at least 1, where no whole one stands. */
-static size_t longest_beginning(const unsigned char *text, size_t bytes)
-{
-    const unsigned c = text[0];
-    size_t most = c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : 0;
-    unsigned low = c == 0xE0   ? 0xA0
-                   : c == 0xF0 ? 0x90
-                               : 0x80,
-             high = c == 0xED   ? 0x9F
-                    : c == 0xF4 ? 0x8F
-                                : 0xBF;
-    size_t n = 1;
-    for (; n <= most && n < bytes && text[n] >= low && text[n] <= high; n++) {
-        low = 0x80;
-        high = 0xBF;
-    }
-    return n;
-}
-
 gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char *text, size_t bytes)
 {
     gyre_status_t status = GYRE_OK;
@@ -64,7 +45,7 @@ gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char
             status = tokenizer_append(out, text + done, run);
         else {
             status = tokenizer_append(out, "\xef\xbf\xbd", 3);
-            run = longest_beginning(text + done, bytes - done);
+            run = base_utf8_bad(text + done, bytes - done);
         }
         done += run;
     }

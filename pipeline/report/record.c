@@ -537,7 +537,7 @@ char *train_readable(const unsigned char *bytes, size_t count)
             memcpy(to, "\xef\xbf\xbd", 3);
             to += 3;
         }
-        i += n > 0 ? n : 1;
+        i += n > 0 ? n : base_utf8_bad(bytes + i, count - i);
     }
     *to = 0;
     return text;

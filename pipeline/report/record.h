@@ -120,8 +120,8 @@ size_t train_record_unlearned(const train_record_t *record);
 /* Sums over all steps. */
 train_step_t train_record_total(const train_record_t *record);
 
-/* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees;
- * NULL: no memory. */
+/* bytes as UTF-8: valid sequences, tabs and newlines pass; other control characters, and what is not UTF-8
+ * (base_utf8_bad), become U+FFFD. Caller frees; NULL: no memory. */
 char *train_readable(const unsigned char *bytes, size_t count);
 
 #endif

@@ -155,12 +155,23 @@ static void test_changed_batch(void **state)
     train_record_free(&record);
 }
 
+static void test_readable(void **state)
+{
+    (void)state;
+    static const char bytes[] = "a\xe2\x82\n\x01\xff\xc3\xa9\xed\xa0\x80\xf0\x9f\x98";
+    char *text = train_readable((const unsigned char *)bytes, sizeof bytes - 1);
+    assert_non_null(text); /* as Python replaces it, except for the control character */
+    assert_string_equal(text, "a\ufffd\n\ufffd\ufffd\u00e9\ufffd\ufffd\ufffd\ufffd");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_late_validation),
         cmocka_unit_test(test_changed_batch),
+        cmocka_unit_test(test_readable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,8 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     return status;
 }
 
-/* The JSON string of a text, quotes included, with U+FFFD for each byte that is not UTF-8; caller frees.
- * NULL: no memory. */
+/* The JSON string of a text, quotes included, with U+FFFD for what is not UTF-8 (base_utf8_bad); caller
+ * frees. NULL: no memory. */
 static char *quoted(const char *text, size_t bytes)
 {
     char *valid = malloc(3 * bytes + 1), *made = NULL;
@@ -71,7 +71,8 @@ static char *quoted(const char *text, size_t bytes)
         memcpy(valid + used, text + at, good);
         used += good;
         at += good;
-        if (at++ < bytes) {
+        if (at < bytes) {
+            at += base_utf8_bad((const unsigned char *)text + at, bytes - at);
             memcpy(valid + used, "\xef\xbf\xbd", 3);
             used += 3;
         }
