@@ -79,7 +79,8 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
 static inline int coll_cost_stages_pay(const coll_cost_t *cost, int n)
 {
     const double surely = 0.75; /* of the kernel's time */
-    if (cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->copy_memory <= 0 || cost->cma_rate <= 0)
+    if (n < 2 || cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->copy_memory <= 0 ||
+        cost->cma_rate <= 0)
         return 0;
     const double stage = 1 / cost->copy_memory + 1 / cost->peer_stage;
     return 1 / cost->peer_cache + stage / (n - 1) < surely / cost->cma_rate;

@@ -2,6 +2,7 @@
 /* one thread: TSan has nothing to see */
 /* tests/collectives/schedules/test_rules.c: the rules inside a host (collectives/choose/select.c) on
  * machines that are not here: what they weigh, and whether the simulator agrees with what they choose. */
+#include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,6 +123,34 @@ static void test_chunks(void **state)
     assert_int_equal(choice.chunk * ESIZE, 64 << 10);
 }
 
+/* Under gfortran's -ffpe-trap or feenableexcept a division by zero ends the program: no rule raises one, also
+ * on 1 rank. */
+static void test_no_traps(void **state)
+{
+    (void)state;
+    for (int op = 1; op < COLL_OP_END; op++)
+        for (int n = 1; n <= 9; n++)
+            for (size_t bytes = 0; bytes <= 16 << 20; bytes = bytes ? bytes * 16 : 16)
+                for (int measured = 0; measured < 2; measured++) {
+                    const case_t c = {(coll_op_t)op, n, 1, 4, bytes};
+                    const coll_args_t args = args_of(&c);
+                    coll_facts_t facts = {.hosts = 1, .parts = 1, .reach = 1, .algo = ""};
+                    coll_choice_t choice;
+                    coll_cost_builtin(&facts.cost);
+                    if (measured) {
+                        facts.cost.peer_cache = 30;
+                        facts.cost.peer_write = 10;
+                        facts.cost.peer_stage = 15;
+                        facts.cost.cma_rate = 10;
+                    }
+                    feclearexcept(FE_ALL_EXCEPT);
+                    assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
+                    if (fetestexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW))
+                        fail_msg("%s, %d ranks, %zu bytes: floating-point exceptions %#x", coll_op_name(c.op),
+                                 n, bytes, (unsigned)fetestexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW));
+                }
+}
+
 static double predict(const case_t *c, coll_algo_t algo, int one_shot, coll_memory_t memory)
 {
     coll_args_t args = args_of(c);
@@ -167,9 +196,8 @@ static void test_simulator_agrees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_rounds),
-        cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_few_rounds),       cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_no_traps),
         cmocka_unit_test(test_simulator_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
