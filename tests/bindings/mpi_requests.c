@@ -84,6 +84,35 @@ static void many_at_once(void)
         CHECK(out[i] == (i % 3 == 0 ? (n - 1) * i : n * (n - 1) / 2 * i));
 }
 
+/* Persistent requests, which stay with MPI, in one list with a request of Gyre: all can be started again. */
+static void persistent(void)
+{
+    int out = 0, in = 0, sum = 0;
+    MPI_Request requests[] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Send_init(&out, 1, MPI_INT, (rank + 1) % n, 3, world, &requests[0]);
+    MPI_Recv_init(&in, 1, MPI_INT, (rank + n - 1) % n, 3, world, &requests[1]);
+#if MPI_VERSION >= 4
+    MPI_Allreduce_init(&out, &sum, 1, MPI_INT, MPI_SUM, world, MPI_INFO_NULL, &requests[3]);
+#endif
+    for (int round = 0; round < 20; round++) {
+        MPI_Status statuses[4];
+        int all = 0;
+        out = rank + round;
+        MPI_Iallreduce(&out, &all, 1, MPI_INT, MPI_SUM, world, &requests[2]);
+        MPI_Startall(2, requests);
+        if (requests[3] != MPI_REQUEST_NULL)
+            MPI_Start(&requests[3]);
+        MPI_Waitall(4, requests, statuses);
+        CHECK(in == (rank + n - 1) % n + round && statuses[1].MPI_SOURCE == (rank + n - 1) % n);
+        CHECK(all == n * (n - 1) / 2 + n * round);
+        CHECK(requests[3] == MPI_REQUEST_NULL || sum == all);
+        CHECK(requests[2] == MPI_REQUEST_NULL && requests[1] != MPI_REQUEST_NULL);
+    }
+    for (int i = 0; i < 4; i++)
+        if (requests[i] != MPI_REQUEST_NULL)
+            MPI_Request_free(&requests[i]);
+}
+
 /* Datatypes, arrays of the call and the communicator end before the request does; two of three ints. MPI
  * itself may read the arrays until then, Gyre does not. */
 static void freed_early(void)
@@ -501,6 +530,7 @@ int main(int argc, char **argv)
     if (strcmp(part, "all") == 0) {
         waits_elsewhere();
         many_at_once();
+        persistent();
         freed_early();
         all_neighbors();
         odd_ends();
