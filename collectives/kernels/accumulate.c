@@ -54,17 +54,25 @@ void coll_accumulator_clear(coll_accumulator_t *a)
     clear_lanes(a);
 }
 
+/* By its bits: a thread that flushes takes a subnormal number for zero. */
+static int is_zero(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits << 1 == 0;
+}
+
 static void add_lanes(coll_total_t *total, const double *lanes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (lanes[i] != 0)
+        if (!is_zero(lanes[i]))
             coll_wide_add(&total->wide, lanes[i]);
     }
 }
 
 static int is_minus_zero(double x)
 {
-    return x == 0 && signbit(x);
+    return is_zero(x) && signbit(x);
 }
 
 static void add_all_lanes(coll_total_t *total, const coll_accumulator_t *a)
@@ -105,7 +113,10 @@ double coll_accumulator_value(const coll_accumulator_t *a)
         return -(double)INFINITY;
     if (total.seen[COLL_SEEN_ANY] && !total.seen[COLL_SEEN_OTHER])
         return -0.0;
-    return coll_wide_round(&total.wide, 1, &coll_format_double);
+    const fpmode_t before = fpmode_enter();
+    const double value = coll_wide_round(&total.wide, 1, &coll_format_double);
+    fpmode_leave(before);
+    return value;
 }
 
 /* ---- number by number ---- */

@@ -3,6 +3,7 @@
  * this machine has: sums, dot products and norms against integers of 4300 bits, however the data are split.
  * mp_exact_value.c has the ranks. */
 /* one thread: TSan has nothing to see */
+#include <fenv.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <cmocka.h>
 
@@ -311,6 +316,46 @@ static void test_empty(void **state)
     assert_int_equal(gyre_exact_destroy(NULL), GYRE_OK);
 }
 
+/* The thread's modes change nothing, and stay. No call raises a flag, as a program may trap them. */
+static void test_modes(void **state)
+{
+    (void)state;
+    static const double all[][3] = {
+        {1, 0x1p-60, -3}, {0x1p-1074, 0x1p-1070, 0x1p-1073}, {0x1p1023, 0x1p1023, 0}};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        uint64_t want = 0, got = 1;
+        for (int mode = 0; mode < 2; mode++) {
+            gyre_exact_t *sum, *other;
+            double value = -1;
+            assert_int_equal(gyre_exact_create(&sum), GYRE_OK);
+            assert_int_equal(gyre_exact_create(&other), GYRE_OK);
+            feclearexcept(FE_ALL_EXCEPT);
+            if (mode == 1) {
+                assert_int_equal(fesetround(FE_UPWARD), 0);
+#if defined(__x86_64__)
+                _mm_setcsr(_mm_getcsr() | 0x8040); /* subnormal numbers and results are zero: -ffast-math */
+#endif
+            }
+            gyre_exact_add(sum, all[k], 2, GYRE_FLOAT64);
+            gyre_exact_add(other, all[k] + 2, 1, GYRE_FLOAT64);
+            gyre_exact_merge(sum, other);
+            gyre_exact_value(sum, &value);
+            const int rounding = fegetround(), flags = fetestexcept(FE_ALL_EXCEPT);
+#if defined(__x86_64__)
+            assert_int_equal(_mm_getcsr() & 0x8040, mode == 1 ? 0x8040 : 0);
+            _mm_setcsr(_mm_getcsr() & ~0x8040U);
+#endif
+            fesetround(FE_TONEAREST);
+            assert_int_equal(rounding, mode == 1 ? FE_UPWARD : FE_TONEAREST);
+            assert_int_equal(flags, 0);
+            *(mode == 1 ? &got : &want) = as_bits(value);
+            assert_int_equal(gyre_exact_destroy(sum), GYRE_OK);
+            assert_int_equal(gyre_exact_destroy(other), GYRE_OK);
+        }
+        assert_true(got == want);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -349,7 +394,7 @@ int main(void)
     setenv("GYRE_LOG", "none", 1); /* the refusals are wanted */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_long),   cmocka_unit_test(test_special),
-        cmocka_unit_test(test_empty),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_empty),  cmocka_unit_test(test_errors), cmocka_unit_test(test_modes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
