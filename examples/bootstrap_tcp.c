@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* examples/bootstrap_tcp.c: a job whose processes find each other through a store at a TCP port of this host.
  *
- *     build/examples/bootstrap_tcp 0 3 5000 & build/examples/bootstrap_tcp 1 3 5000 &
- * build/examples/bootstrap_tcp 2 3 5000; wait
+ *     for r in 0 1 2; do build/examples/bootstrap_tcp $r 3 5000 & done; wait
  *
  * Shows gyre_get_unique_id and gyre_comm_create_id. The store is as small as can be: rank 0 gives the id to
  * each of the others that asks. It does not ask them who they are: who gets the id can join the job. */
