@@ -59,8 +59,9 @@ typedef struct {
  *
  * out: the caller frees *out with gyre_train_destroy. After an error there is nothing to free.
  *
- * INVALID: an argument is NULL, a key or value is wrong, or the layout does not suit the ranks; NOT_FOUND,
- * IO, FORMAT: a file; UNSUPPORTED: the device; NO_MEMORY; the errors of gyre_init and gyre_comm_split. */
+ * INVALID: an argument is NULL, a key or value is wrong, the layout does not suit the ranks, or another run
+ * writes to the folder of the setting "checkpoint"; NOT_FOUND, IO, FORMAT: a file; UNSUPPORTED: the device;
+ * NO_MEMORY; the errors of gyre_init and gyre_comm_split. */
 GYRE_API gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, gyre_train_t **out);
 
 /* One step: forward, backward and update of one global batch; then what the settings want after this step
@@ -79,8 +80,9 @@ GYRE_API gyre_status_t gyre_train_evaluate(gyre_train_t *train, double *loss);
 /* Writes a checkpoint of weights, optimizer and progress, and returns when it is on disk. folder: all
  * ranks must see it; it is made if it is missing, and holds the newest "checkpoint-keep" checkpoints.
  * NULL: the setting "checkpoint". INVALID, harmless: `folder` is NULL and there is no such setting, it is
- * that setting's folder, it holds the checkpoints of another run, or gyre_train_finish was called. IO,
- * TIMEOUT, NO_MEMORY, harmless: the checkpoint was not written; older ones are as they were. */
+ * that setting's folder, it holds the checkpoints of another run, another run writes there now, or
+ * gyre_train_finish was called. IO, TIMEOUT, NO_MEMORY, harmless: the checkpoint was not written; older ones
+ * are as they were. */
 GYRE_API gyre_status_t gyre_train_save(gyre_train_t *train, const char *folder);
 
 /* Takes over the newest good checkpoint of `folder`, written by gyre_train_save or by gyre-train in any

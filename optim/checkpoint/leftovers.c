@@ -180,13 +180,13 @@ int optim_snapshot_sees(const char *folder, const char *id)
 gyre_status_t optim_snapshot_prepare(const char *folder)
 {
     char path[PATH_MAX];
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+    gyre_status_t status = checkpoint_make_folder(folder);
+    if (status != GYRE_OK)
+        return status;
     DIR *all = opendir(folder);
     if (!all)
         return gyre_fail_errno(base_file_status(errno), errno, "cannot read the checkpoint folder %s",
                                folder);
-    gyre_status_t status = GYRE_OK;
     for (struct dirent *entry; status == GYRE_OK && (entry = readdir(all));)
         if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
             checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name))

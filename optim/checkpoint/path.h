@@ -3,8 +3,10 @@
 #ifndef OPTIM_CHECKPOINT_PATH_H
 #define OPTIM_CHECKPOINT_PATH_H
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 
@@ -18,6 +20,14 @@ static inline int checkpoint_path_join(char path[PATH_MAX], const char *folder, 
 static inline gyre_status_t checkpoint_path_too_long(const char *folder)
 {
     return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
+}
+
+/* It may be there. IO. */
+static inline gyre_status_t checkpoint_make_folder(const char *folder)
+{
+    return mkdir(folder, 0777) == 0 || errno == EEXIST
+               ? GYRE_OK
+               : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
 }
 
 #endif

@@ -13,8 +13,8 @@
  * All ranks write into one hidden folder; when all their shards are synced one of them writes the index,
  * syncs, and renames the folder: at every moment a name step-N stands for a whole checkpoint or for none,
  * whatever dies. What is damaged later (cut off, overwritten, foreign) is recognised by sizes and hashes and
- * named. One run writes to a folder at a time. Where two do, each knows the other's checkpoints by "id" of
- * "run", if both have one. */
+ * named. One run writes to a folder at a time (optim/checkpoint/lock.h). Where two do all the same, each
+ * knows the other's checkpoints by "id" of "run", if both have one. */
 #ifndef OPTIM_CHECKPOINT_SNAPSHOT_H
 #define OPTIM_CHECKPOINT_SNAPSHOT_H
 

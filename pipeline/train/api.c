@@ -286,7 +286,9 @@ static gyre_status_t prepare_folder(void *user)
     gyre_status_t status = identify(run);
     if (status != GYRE_OK || run->rank != 0)
         return status;
-    status = optim_snapshot_prepare(run->folder);
+    status = optim_lock_take(run->folder, 0.0, &run->lock);
+    if (status == GYRE_OK)
+        status = optim_snapshot_prepare(run->folder);
     return status == GYRE_OK ? check_own(run) : status;
 }
 
@@ -315,19 +317,24 @@ static gyre_status_t save_now(train_run_t *run, gyre_status_t *mine)
 static gyre_status_t save_elsewhere(train_run_t *run, const char *folder, gyre_status_t *mine)
 {
     optim_saver_t *own = run->saver;
+    optim_lock_t *lock = run->lock;
     const uint64_t saved_step = run->saved_step, begun = run->begun;
     const gyre_status_t saved = run->saved;
     gyre_status_t status = GYRE_OK;
     run->folder = folder;
     run->saver = NULL;
+    run->lock = NULL;
     *mine = train_by_all(run, prepare_folder);
     if (*mine == GYRE_OK)
         *mine = train_by_all(run, train_open_saver);
     if (*mine == GYRE_OK)
         status = save_now(run, mine);
     run->stuck |= !optim_saver_destroy(run->saver, run->hung ? 0.0 : SAVE_END_S);
+    if (!run->stuck)
+        optim_lock_leave(run->lock);
     run->begun = begun;
     run->saver = own;
+    run->lock = lock;
     run->folder = NULL;
     run->saved_step = saved_step;
     run->saved = saved;

@@ -62,7 +62,7 @@ gyre_status_t train_open_outputs(train_run_t *run)
         status = check_writable(options->trace, "trace");
     run->made_checkpoints = options->checkpoint && !train_is_folder(options->checkpoint);
     if (status == GYRE_OK && options->checkpoint)
-        status = train_resume_open(options, &run->resuming);
+        status = train_resume_open(options, &run->resuming, &run->lock);
     if (status == GYRE_OK)
         status = train_saves_folder(options) ? check_folder(options) : check_writable(options->save, "save");
     return status == GYRE_OK ? train_record_open(&run->record, options) : status;

@@ -530,8 +530,10 @@ void train_free(train_run_t *run)
     int ended = optim_saver_destroy(run->saver, run->hung || run->unnamed ? 0.0 : SAVE_END_S);
     train_timeline_destroy(run->timeline);
     train_record_free(&run->record);
-    if (ended && !run->stuck) /* else its thread may still look at the table */
+    if (ended && !run->stuck) { /* else its thread may still look at the table, and write */
         pipe_train_destroy(run->train);
+        optim_lock_leave(run->lock);
+    }
     free(run->weights);
     model_hf_origin_close(run->origin);
     pipe_source_close(run->source);

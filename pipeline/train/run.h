@@ -62,6 +62,7 @@ typedef struct {
     int resuming;                      /* a checkpoint is gone on with, if there is one: rank 0 decides */
     int resumed;                       /* from a checkpoint */
     const char *folder;                /* of checkpoints, instead of the settings'; NULL: theirs */
+    optim_lock_t *lock;                /* rank 0: that of the settings' folder */
     optim_saver_t *saver;              /* with --checkpoint, where this rank has something to write */
     uint64_t saved_step;               /* of the last checkpoint that was begun; 0: none */
     uint64_t begun;                    /* the same of this process, and of all ranks alike */

@@ -512,6 +512,8 @@ gyre_status_t train_set_up(train_run_t *run)
     if (status == GYRE_OK) /* the ranks' files may differ */
         status = pipe_train_verify(run->train);
     if (status != GYRE_OK) {
+        optim_lock_leave(run->lock);
+        run->lock = NULL;
         if (run->made_checkpoints)
             (void)rmdir(options->checkpoint); /* if it is still empty */
         return status;

@@ -115,9 +115,17 @@ fresh
 "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" "${KEEP[@]}" --checkpoint-every 0 >"$W/out" 2>&1 &
 pid=$!
 until_true 20 grep -qs '"step":9,' "$W/log"
+kill -STOP $pid
+for resume in "" --resume; do # a run that goes on is not resumed, nor is another begun in its folder
+    # shellcheck disable=SC2086 # an option or none
+    train 2 "${KEEP[@]}" $resume
+    want "while the run goes on ($resume)" 2 "$CK is in use: process $pid on $(uname -n) .*remove $CK/lock"
+done
 kill -TERM $pid
+kill -CONT $pid
 wait $pid
 check "a run that a signal ends returns 143" [ $? = 143 ]
+check "it leaves no lock" [ ! -e "$CK/lock" ]
 check "a run that a signal ends leaves one checkpoint" [ "$(steps | wc -w)" = 1 ]
 train 1 "${KEEP[@]}" --resume
 want "goes on behind it" 0

@@ -124,6 +124,8 @@ static void test_own_folder(void)
     MP_OK(gyre_train_step(train, NULL));
     MP_OK(gyre_train_save(train, NULL));
     MP_CHECK(gyre_train_save(train, in("own")) == GYRE_ERR_INVALID, "the same folder by name");
+    MP_CHECK(gyre_train_save(train, in("own/.")) == GYRE_ERR_INVALID, "the same folder by another name");
+    MP_CHECK(rank != 0 || strstr(gyre_last_error(), "/own/. is in use: process "), "%s", gyre_last_error());
     MP_OK(gyre_train_save(train, in("other")));
     MP_OK(gyre_train_destroy(train));
     MP_CHECK(create(more, &train) == GYRE_ERR_INVALID, "a folder of another run");

@@ -12,6 +12,7 @@
 #include <gyre/gyre.h>
 
 #include "model/data/data.h"
+#include "optim/checkpoint/lock.h"
 #include "optim/checkpoint/ranges.h"
 #include "optim/checkpoint/saver.h"
 #include "optim/checkpoint/snapshot.h"
@@ -91,9 +92,10 @@ int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const tra
                      int first_sync, double patience);
 
 /* Rank 0: makes the folder ready. *resuming: the run goes on with what is in it, since --resume says so, or
- * since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote there. INVALID: it
- * holds checkpoints otherwise; nothing in it was changed. IO. */
-gyre_status_t train_resume_open(const train_config_t *options, int *resuming);
+ * since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote there. *lock: no
+ * other run writes there, until optim_lock_leave; also after an error, unless it is NULL. INVALID: one does,
+ * or the folder holds checkpoints otherwise; nothing in it was changed. IO. */
+gyre_status_t train_resume_open(const train_config_t *options, int *resuming, optim_lock_t **lock);
 /* Rank 0, when nothing can refuse the run any more: notes in FOLDER/launch who launched it. What cannot be
  * noted stops nothing but the launcher's next start. */
 void train_resume_note(const char *folder);

@@ -26,6 +26,9 @@ static const struct launcher {
                  {"slurm", "SLURM_RESTART_COUNT", "SLURM_JOB_ID"}};
 #define LAUNCHERS (sizeof launchers / sizeof *launchers)
 #define NOTE      "launch" /* a line "NAME ID" for each launcher around the run */
+/* How long a run that was started anew waits for the one before it: one that a network has cut off ends by
+ * itself, and of a host that is lost a file system knows after some time (NFS 4: 90 s). */
+#define LOCK_S 120.0
 
 /* "NAME ID" of this launch; 0: there is no such launcher here, or it does not say (torchrun's default is
  * "none"). */
@@ -83,15 +86,15 @@ void train_resume_note(const char *folder)
 static int started_anew(const char *folder, int *counted)
 {
     char line[512];
+    int own = 0;
     for (size_t i = 0; i < LAUNCHERS; i++) {
         const char *count = base_env(launchers[i].count);
         if (!count || strtol(count, NULL, 10) <= 0)
             continue;
         *counted = 1;
-        if (launch_line(&launchers[i], line, sizeof line) && note_has(folder, line))
-            return 1;
+        own = own || (launch_line(&launchers[i], line, sizeof line) && note_has(folder, line));
     }
-    return 0;
+    return own;
 }
 
 static gyre_status_t refuse(const char *folder, int anew)
@@ -108,12 +111,14 @@ static gyre_status_t refuse(const char *folder, int anew)
     return status;
 }
 
-gyre_status_t train_resume_open(const train_config_t *options, int *resuming)
+gyre_status_t train_resume_open(const train_config_t *options, int *resuming, optim_lock_t **lock)
 {
     const char *folder = options->checkpoint;
     int anew = 0;
-    *resuming = options->resume || started_anew(folder, &anew);
+    *resuming = started_anew(folder, &anew) || options->resume;
     gyre_status_t status = *resuming ? GYRE_OK : refuse(folder, anew); /* before anything in it is touched */
+    if (status == GYRE_OK)
+        status = optim_lock_take(folder, anew ? LOCK_S : 0.0, lock);
     if (status == GYRE_OK)
         status = optim_snapshot_prepare(folder);
     if (status == GYRE_OK && !*resuming)

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optim/checkpoint/lock.c: a lock on a file, and the name of the process that has it. */
+#include "optim/checkpoint/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "optim/checkpoint/path.h"
+
+#define NAME   "lock"
+#define HOLDER (HOST_NAME_MAX + 40) /* bytes of the text in it */
+#define LOOK_S 0.1                  /* between two looks whether the lock is free */
+
+struct optim_lock {
+    int fd;
+    char path[PATH_MAX];
+};
+
+/* 1: the path still names the file that `fd` has open. */
+static int is_there(int fd, const char *path)
+{
+    struct stat open, named;
+    return fstat(fd, &open) == 0 && stat(path, &named) == 0 && open.st_dev == named.st_dev &&
+           open.st_ino == named.st_ino;
+}
+
+static void read_holder(int fd, char *holder)
+{
+    const ssize_t n = pread(fd, holder, HOLDER - 1, 0);
+    holder[n > 0 ? n : 0] = 0;
+    if (n <= 0) /* it has taken the lock just now */
+        snprintf(holder, HOLDER, "another process");
+}
+
+/* IN_PROGRESS: another process has it, which holder [HOLDER] names. */
+static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
+{
+    for (;;) {
+        lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (lock->fd < 0)
+            return gyre_fail_errno(base_file_status(errno) == GYRE_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY
+                                                                                 : GYRE_ERR_IO,
+                                   errno, "cannot write %s to the checkpoint folder %s", NAME, folder);
+        if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                read_holder(lock->fd, holder);
+                close(lock->fd);
+                return GYRE_IN_PROGRESS;
+            }
+            log_info("the file system of %s has no locks (%s): a second run there is not recognised", folder,
+                     strerror(errno));
+        }
+        if (is_there(lock->fd, lock->path))
+            return GYRE_OK;
+        close(lock->fd); /* who had it has removed it since */
+    }
+}
+
+/* Who has it is of use to a person: that it cannot be written stops nothing. */
+static void sign(int fd)
+{
+    char text[HOLDER], host[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0 || fdatasync(fd) != 0)
+        log_debug("the lock of a checkpoint folder is not signed: %s", strerror(errno));
+}
+
+gyre_status_t optim_lock_take(const char *folder, double patience, optim_lock_t **out)
+{
+    const struct timespec pause = {.tv_nsec = (long)(LOOK_S * 1e9)};
+    const base_time_t until = patience > 0.0 ? base_deadline(patience) : 0;
+    char holder[HOLDER];
+    optim_lock_t *lock = calloc(1, sizeof *lock);
+    gyre_status_t status = checkpoint_make_folder(folder);
+    if (!lock)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the lock of the checkpoint folder %s", folder);
+    if (status == GYRE_OK && !checkpoint_path_join(lock->path, folder, NAME))
+        status = checkpoint_path_too_long(folder);
+    if (status == GYRE_OK)
+        status = try(lock, folder, holder);
+    if (status == GYRE_IN_PROGRESS && patience > 0.0)
+        log_warning("%s is in use by %s: waiting at most %.0f s for its end", folder, holder, patience);
+    while (status == GYRE_IN_PROGRESS && base_now() < until) {
+        (void)nanosleep(&pause, NULL);
+        status = try(lock, folder, holder);
+    }
+    if (status == GYRE_IN_PROGRESS)
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "%s is in use: %s writes the checkpoints of a run there: end that run, or name "
+                           "another folder. If that process is gone, remove %s",
+                           folder, holder, lock->path);
+    if (status != GYRE_OK) {
+        free(lock);
+        return status;
+    }
+    sign(lock->fd);
+    *out = lock;
+    return GYRE_OK;
+}
+
+void optim_lock_leave(optim_lock_t *lock)
+{
+    if (!lock)
+        return;
+    if (is_there(lock->fd, lock->path))
+        (void)unlink(lock->path);
+    close(lock->fd);
+    free(lock);
+}
