@@ -29,6 +29,15 @@ want "a slip" 2 "no option --weight-decai: the nearest is --weight-decay"
 run "$TRAIN" --may-change stepz --checkpoint "$W/none"
 want "a slip in a list" 2 "stepz: there is no such option: the nearest is steps"
 
+# ---- no step, no checkpoint; a run that has ended before has one
+NONE=("${SMALL[@]}" --report none --checkpoint "$W/checkpoints")
+run "$TRAIN" "${NONE[@]}" --steps 0
+check "no step: no checkpoint" grep -qx "checkpoint       none: no step was made" "$W/out"
+run "$TRAIN" "${NONE[@]}" --steps 1
+check "a step: its checkpoint" grep -qx "checkpoint       $W/checkpoints" "$W/out"
+run "$TRAIN" "${NONE[@]}" --steps 1 --resume
+check "a run that has ended: its checkpoint" grep -qx "checkpoint       $W/checkpoints" "$W/out"
+
 # ---- progress
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 9 --report none
 want "lines where there is no terminal" 0 "^step 1/9  loss [0-9.]+  [0-9]+ tokens/s  [0-9:]+ left$" "^step 9/9 .* val [0-9.]+ .* 0:00 left$"
