@@ -150,16 +150,23 @@ static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_me
         m->optimizer -= 4 * (r->layout.zero >= 1 ? layers / replicas : layers);
 }
 
+/* Micro-batches of a rank's first chunk in flight, of `all` pairs: where there are more chunks, those that go
+ * through the first before one of them comes back (pipe_schedule_in_flight). */
+static size_t first_in_flight(const pipe_shape_t *shape, size_t all)
+{
+    return shape->chunks > 1 ? (size_t)base_min_int(shape->micro_batches, 2 * shape->ranks) : all;
+}
+
 /* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
  * product, logits in fp32 (Korthikanti et al. 2022, section 4.3) or what the software keeps of them. */
-static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software, const model_holds_t *holds,
-                        size_t in_flight)
+static size_t end_bytes(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software,
+                        const model_holds_t *holds, size_t in_flight)
 {
     const model_config_t *c = &r->model;
     const size_t e = pipe_precision_bytes(r->precision.type), cuts = r->layout.sequence ? r->layout.tp : 1;
     size_t bytes = 0;
     if (holds->embed)
-        bytes += in_flight *
+        bytes += first_in_flight(&base->shape, in_flight) *
                  share(plan_tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
     if (holds->head) {
         /* where all micro-batches go forward first, or the head's weight gradients are put off */
@@ -206,7 +213,7 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
     m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
     state_bytes(r, base, &m);
     m.activations = kept_bytes(r, base, software, &m, rank);
-    m.ends = end_bytes(r, software, &m.holds, m.in_flight);
+    m.ends = end_bytes(r, base, software, &m.holds, m.in_flight);
     if (r->recompute != MODEL_RECOMPUTE_NONE && m.holds.layers > 0)
         m.working = working_bytes(r, software);
     m.buffers = buffer_bytes(r, base, &m, rank, software->bucket) + software->extra * m.parameters +

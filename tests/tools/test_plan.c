@@ -165,6 +165,25 @@ static void activations(void **state)
     assert_int_equal(memory(ONE "--tp 8 --recompute none", 0).ends, SBH + 4 * SBH + 4 * 2048 * 51200 / 8);
 }
 
+/* Of a rank's chunks the first has the embedding, whose masks are those of its own micro-batches. */
+static void masks_of_chunks(void **state)
+{
+    (void)state;
+    const char *const text[] = {GPT3 "--schedule interleaved --chunks 2",
+                                GPT3 "--schedule interleaved --chunks 8",
+                                GPT3 "--schedule interleaved --chunks 8 --global-batch 192",
+                                GPT3 "--schedule zb-v", GPT3 "--schedule gpipe"};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        plan_base_t base;
+        pipe_schedule_t *schedule;
+        const plan_question_t q = question(text[i], &base);
+        assert_int_equal(pipe_schedule_create(&base.shape, &schedule), GYRE_OK);
+        const size_t head = q.recipe.layout.schedule == PIPE_ZB_V ? memory(GPT3, 11).ends : 0;
+        assert_int_equal(memory(text[i], 0).ends, pipe_schedule_in_flight(schedule, 0, 0) * SBH + head);
+        pipe_schedule_destroy(schedule);
+    }
+}
+
 static void in_flight(void **state)
 {
     (void)state;
@@ -566,7 +585,7 @@ int main(void)
         cmocka_unit_test(softwares),       cmocka_unit_test(fp8),
         cmocka_unit_test(published_times), cmocka_unit_test(fits),
         cmocka_unit_test(errors),          cmocka_unit_test(large_micro_batches),
-        cmocka_unit_test(boundaries),
+        cmocka_unit_test(boundaries),      cmocka_unit_test(masks_of_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
