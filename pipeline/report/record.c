@@ -406,6 +406,7 @@ gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
     if (status != GYRE_OK)
         return status;
     record->done = step->step;
+    record->unlearned += step->unlearned != 0;
     /* a full disk is no reason to lose the training: the end returns it */
     if (record->board)
         boarded(record, train_board_step(record->board, record, step));
@@ -497,14 +498,6 @@ double train_record_parts(const train_record_t *record)
     for (size_t i = 0; i < record->steps; i++)
         parts += train_step_part(record, &record->step[i]);
     return parts;
-}
-
-size_t train_record_unlearned(const train_record_t *record)
-{
-    size_t unlearned = 0;
-    for (size_t i = 0; i < record->steps; i++)
-        unlearned += record->step[i].unlearned != 0;
-    return unlearned;
 }
 
 train_step_t train_record_total(const train_record_t *record)

@@ -61,6 +61,7 @@ typedef struct {
     FILE *log;            /* NULL: none, or it failed */
     train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
     uint64_t spikes;      /* steps of the whole run that were skipped as such */
+    uint64_t unlearned;   /* steps of the whole run of which no token was learned */
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status, board_status; /* the first error of each */
     uint64_t id; /* of the run, also in its checkpoints: drawn when it begins; 0: none, as before 0.2.0 */
@@ -115,8 +116,6 @@ void train_record_free(train_record_t *record);
 /* A step's part of a whole batch; of all steps: how many whole batches they are. */
 double train_step_part(const train_record_t *record, const train_step_t *step);
 double train_record_parts(const train_record_t *record);
-/* Steps of which no token was learned. */
-size_t train_record_unlearned(const train_record_t *record);
 /* Sums over all steps. */
 train_step_t train_record_total(const train_record_t *record);
 

@@ -249,7 +249,8 @@ static train_state_t state_of(const train_run_t *run)
                            .id = run->record.id,
                            .scaler = scaler ? *scaler : run->scaler,
                            .spike = run->spike,
-                           .unvalidated = run->unvalidated};
+                           .unvalidated = run->unvalidated,
+                           .unlearned = run->record.unlearned};
     optim_ramp_at_t at = run->ramp_at;
     (void)optim_ramp_at(&run->ramp, &at, run->next, &state.sequences);
     memcpy(state.set, run->record.set, sizeof state.set);

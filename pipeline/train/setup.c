@@ -328,6 +328,7 @@ gyre_status_t train_resume_run(void *user)
     run->record.id = state.id;
     run->spike = state.spike;
     run->record.spikes = state.spike.skipped;
+    run->record.unlearned = state.unlearned;
     run->scaler = state.scaler;
     run->unvalidated = state.unvalidated;
     return GYRE_OK;

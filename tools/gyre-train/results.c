@@ -168,9 +168,8 @@ static void print_end(const train_run_t *run)
                record->first_val);
     if (!isnan(record->final_val))
         print_sets(record, unit);
-    const size_t unlearned = train_record_unlearned(record);
-    if (unlearned > 0)
-        printf("no token of %zu steps was learned\n", unlearned);
+    if (record->unlearned > 0)
+        printf("no token of %llu steps was learned\n", (unsigned long long)record->unlearned);
     if (record->steps > 0)
         printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps",
                (unsigned long long)record->done, record->seconds,

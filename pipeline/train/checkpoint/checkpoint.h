@@ -35,6 +35,7 @@ typedef struct {
     optim_scaler_t scaler;            /* of the steps in fp16, in this or an earlier process; scale 0: none */
     int unvalidated;                  /* 1: the validation after `step` was due and was not made */
     optim_spike_t spike;              /* the steps before, and how many of them were spikes */
+    uint64_t unlearned;               /* steps before of which no token was learned; rank 0's word counts */
 } train_state_t;
 
 /* The parts of a run that a checkpoint holds or is compared with; all borrowed. */

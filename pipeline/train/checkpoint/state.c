@@ -131,6 +131,8 @@ json_t *train_state_describe(const train_parts_t *parts, const train_state_t *st
         bad = json_object_set_new(run, "spikes", describe_spikes(&state->spike)) != 0;
     if (!bad && state->unvalidated)
         bad = json_object_set_new(run, "unvalidated", json_true()) != 0;
+    if (!bad && state->unlearned > 0)
+        bad = json_object_set_new(run, "unlearned", json_integer((json_int_t)state->unlearned)) != 0;
     if (!bad && *state->set[0].name)
         bad = json_object_set_new(run, "val_sets", describe_sets(state->set)) != 0;
     if (run && bad) {
@@ -208,6 +210,10 @@ gyre_status_t train_state_read(const json_t *run, const char *at, train_state_t 
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: more updates were skipped than there were steps", at);
     if (status == GYRE_OK && !read_sets(run, state->set))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: val_sets is malformed", at);
+    const json_int_t unlearned = json_integer_value(json_object_get(run, "unlearned"));
+    state->unlearned = (uint64_t)unlearned;
+    if (status == GYRE_OK && (unlearned < 0 || state->unlearned > state->step))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: unlearned is out of range", at);
     state->unvalidated = json_is_true(json_object_get(run, "unvalidated"));
     state->ranks = (uint64_t)ranks;
     state->id = base_json_hex_value(json_object_get(run, "id")); /* older checkpoints have none */

@@ -160,4 +160,8 @@ rm -r "$W/ck3/step-000000000006"
 run "$TRAIN" "${LITTLE[@]}" --resume --log "$W/little2"
 want "a run that goes on" 0
 check "counts those before, too" [ "$(grep 'steps was learned' "$W/out")" = "$counted" ]
+rm -r "$W/ck3/step-000000000006"
+run "$TRAIN" "${LITTLE[@]}" --resume
+want "a run that goes on without its log" 0
+check "counts those before, too, without the log" [ "$(grep 'steps was learned' "$W/out")" = "$counted" ]
 finish
