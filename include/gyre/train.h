@@ -66,7 +66,8 @@ GYRE_API gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, 
 
 /* One step: forward, backward and update of one global batch; then what the settings want after this step
  * (validation, a line of the log, a checkpoint). The first call also measures the validation loss before
- * training. stats: filled as far as its size says; NULL is allowed. INVALID, harmless: a wrong size, the last
+ * training or, of a run that is resumed, one that was due and not made, which is in the log and not in
+ * stats. stats: filled as far as its size says; NULL is allowed. INVALID, harmless: a wrong size, the last
  * step is done, or gyre_train_finish was called. INVALID: the loss is no longer finite. IO: the data cannot
  * be read. Also the errors of gyre_all_reduce. */
 GYRE_API gyre_status_t gyre_train_step(gyre_train_t *train, gyre_train_stats_t *stats);

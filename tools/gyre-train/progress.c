@@ -17,7 +17,7 @@ static double seconds(base_time_t from, base_time_t to)
 }
 
 void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t skipped,
-                          uint64_t steps, double before, double time_limit)
+                          uint64_t steps, double before, double time_limit, double val)
 {
     *progress = (train_progress_t){.out = out,
                                    .style = style,
@@ -26,7 +26,7 @@ void train_progress_start(train_progress_t *progress, FILE *out, int style, uint
                                    .steps = steps,
                                    .before = before,
                                    .time_limit = time_limit,
-                                   .val = NAN};
+                                   .val = val};
     if (style == TRAIN_PROGRESS_AUTO) {
         const char *terminal = base_env("TERM");
         int dumb = terminal && strcmp(terminal, "dumb") == 0; /* knows no way back to the line's beginning */

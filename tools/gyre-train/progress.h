@@ -23,9 +23,10 @@ typedef struct {
 } train_progress_t;
 
 /* `style` as --progress says. `first` steps, of which `skipped` made no update, and `before` seconds were
- * done by the processes before this one. */
+ * done by the processes before this one; `val` is the validation loss after these steps, as it was measured
+ * last, or NaN. */
 void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t skipped,
-                          uint64_t steps, double before, double time_limit);
+                          uint64_t steps, double before, double time_limit, double val);
 /* `last`: this is the run's last step. */
 void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last);
 /* Ends the bar's line, so that something else can be printed. */

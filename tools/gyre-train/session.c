@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/session.c: a run from the command line: the engine's steps, signals, and what the
  * terminal shows. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static gyre_status_t train(train_run_t *run)
     if (run->rank == 0)
         train_progress_start(&bar, stderr, options->progress, run->next,
                              run->next - optim_zero_steps(pipe_train_zero(run->train)), options->steps,
-                             run->before, options->time_limit);
+                             run->before, options->time_limit, run->resumed ? run->record.final_val : NAN);
     const int late = status == GYRE_OK && run->next < options->steps && out_of_time(run);
     if (late && run->rank == 0)
         log_warning("the time limit (%g s) was used up by earlier parts of this run: raise --time-limit",

@@ -78,6 +78,7 @@ PY
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part[@]}" --resume
 want "goes on" 0
 check "behind step 12" resumed "$W/run.jsonl" 12 2
+check "with the validation loss of before" grep -qE "^step 13/16  loss [0-9.]+  val [0-9.]+  " "$W/err"
 python=$(with_module tensorboard) ||
     leave_out "TensorBoard's own reader: tensorboard is not installed (tools/setup references)"
 check "the events are the log's, in both parts" "$python" tests/tools/events.py "$W/board" "$W/first.jsonl" \
