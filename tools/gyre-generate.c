@@ -158,8 +158,8 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
     }
     if (status == GYRE_OK)
         status = gyre_broadcast(&o->how.stop, &o->how.stop, sizeof o->how.stop, GYRE_UINT8, 0, comm);
-    /* each takes memory for all positions */
     o->config.batch = base_min_size(o->config.batch, base_max_size(1, prompts.ids.count));
+    o->config.positions = pipe_prompts_positions(&prompts.ids, o->how.tokens);
     if (status == GYRE_OK)
         status = pipe_generator_create(&part, &o->config, &generator);
     const base_time_t begin = base_now();

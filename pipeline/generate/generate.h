@@ -13,7 +13,10 @@
 typedef struct {
     size_t batch;   /* sequences together, at most */
     size_t prefill; /* tokens of prompts that are read at a time */
-    int fast;       /* 1: without the bits of the trainer (model_decoder_config_t) */
+    /* of the longest sequence, with the tokens that follow: memory is taken for so many. 0: as many as the
+     * model has */
+    size_t positions;
+    int fast; /* 1: without the bits of the trainer (model_decoder_config_t) */
 } pipe_generate_config_t;
 
 typedef struct pipe_generator pipe_generator_t;

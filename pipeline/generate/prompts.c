@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "pipeline/agree/agree.h"
 
@@ -98,6 +99,16 @@ gyre_status_t pipe_prompts_share(gyre_comm_t *comm, gyre_status_t mine, pipe_pro
         status = send(comm, p, word);
     free(word);
     return status;
+}
+
+size_t pipe_prompts_positions(const pipe_prompts_t *p, size_t tokens)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < p->count; i++) {
+        const size_t count = p->prompt[i].count, follow = p->prompt[i].given ? p->prompt[i].given : tokens;
+        most = base_max_size(most, follow < SIZE_MAX - count ? count + follow : SIZE_MAX);
+    }
+    return most;
 }
 
 void pipe_prompts_free(pipe_prompts_t *p)

@@ -21,6 +21,8 @@ gyre_status_t pipe_prompts_extend(pipe_prompts_t *prompts, const model_token_t *
 /* Rank 0's to all. `mine`: rank 0's status so far; others have GYRE_OK. Collective; an error is that of every
  * rank. */
 gyre_status_t pipe_prompts_share(gyre_comm_t *comm, gyre_status_t mine, pipe_prompts_t *prompts);
+/* Positions of the longest prompt with the tokens that follow, `tokens` where none are given; at least 1. */
+size_t pipe_prompts_positions(const pipe_prompts_t *prompts, size_t tokens);
 void pipe_prompts_free(pipe_prompts_t *prompts);
 
 #endif

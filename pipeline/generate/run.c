@@ -84,6 +84,7 @@ static gyre_status_t make_decoder(void *user)
                                         .head = part->head,
                                         .slots = g->config.batch,
                                         .rows = rows_of(g),
+                                        .positions = g->config.positions,
                                         .precision = pipe_source_precision(part->source),
                                         .fast = g->config.fast,
                                         .warns = gyre_comm_rank(part->world) == 0,

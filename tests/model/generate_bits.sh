@@ -207,8 +207,8 @@ refused "h.2." --load folder --prompt a
 ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$GENERATE" --load nowhere --prompt a 2>&1 | grep -c "it is not there")
 check "two ranks report a missing folder once, not $ranks_refused times" test "$ranks_refused" = 1
 
-# one prompt takes the memory of one sequence, whatever --batch allows: 122 MiB, and not eight times that; a start that would take
-# minutes is said before
+# sequences take memory for the positions of the longest prompt and its tokens, not for all of the model's (122 MiB each); a start that
+# would take minutes is said before
 cat >config.json <<'END'
 {"model_type": "gyre", "vocab": 256, "ffn": 48000, "seq": 64, "layers": 1, "hidden": 32, "heads": 2, "kv_heads": 1, "pos": "rope", "rotary_dim": 2,
  "sinks": true}
@@ -216,18 +216,18 @@ END
 "$B/bin/gyre-train" "${learn[@]}" --steps 0 --eval-sequences 1 --save far/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
 sed -i 's/"seq": 64/"seq": 1000000/' far/config.json
 far=(--load far --tokenizer bytes --prefill 1 --threads 1)
-few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --prompt T --tokens 4 --order fast 2>&1)
-check "memory of one sequence: $few" grep -q "^gyre-generate: 4 tokens after 1 prompt" <<<"$few"
-check "the start is short: $few" test "$(grep -c "takes minutes" <<<"$few")" = 0
 seq 8 >lines
-few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --lines --prompt-file lines 2>&1)
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --lines --prompt-file lines --tokens 4 --order fast 2>&1)
+check "memory of few positions: $few" grep -q "^gyre-generate: 32 tokens after 8 prompts" <<<"$few"
+check "the start is short: $few" test "$(grep -c "takes minutes" <<<"$few")" = 0
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --lines --prompt-file lines --tokens 999999 2>&1)
 check "what to do without memory, not: $few" grep -q "8 sequences of 1000000 positions.*: take fewer" <<<"$few"
 check "what to do about a long start, not: $few" grep -q "takes minutes or more: .*--seq" <<<"$few"
 # layers do not make the start longer: orders are those of one of them
 sed -i 's/"ffn": 48000/"ffn": 2048/; s/"layers": 1/"layers": 64/' config.json
 "$B/bin/gyre-train" "${learn[@]}" --steps 0 --eval-sequences 1 --save deep/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
 sed -i 's/"seq": 64/"seq": 400000/' deep/config.json
-few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" --load deep --tokenizer bytes --prompt T --threads 1 2>&1)
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" --load deep --tokenizer bytes --prompt T --threads 1 --tokens 399999 2>&1)
 check "no memory: $few" grep -q "1 sequences of 400000 positions.*: take fewer" <<<"$few"
 check "layers make no long start: $few" test "$(grep -c "takes minutes" <<<"$few")" = 0
 if [ -n "${TEST_LONG:-}" ]; then

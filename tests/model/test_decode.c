@@ -20,6 +20,8 @@
 
 enum { VOCAB = 64, SEQ = 32, LONG = 300, SLOTS = 3 };
 
+static size_t positions; /* of the decoders that are made */
+
 typedef struct {
     model_params_t *params;
     float *weights;
@@ -80,6 +82,7 @@ static void make(pair_t *p, model_config_t config, size_t prefix, model_precisio
                                         .head = 1,
                                         .slots = SLOTS,
                                         .rows = c->seq,
+                                        .positions = positions,
                                         .precision = precision};
     assert_int_equal(model_decoder_create(&how, &p->decoder), GYRE_OK);
 }
@@ -254,6 +257,48 @@ static void blocks(void **unused)
         check_reads(&some[k], k == 1 ? MODEL_BFLOAT16 : MODEL_FLOAT32);
 }
 
+static gyre_status_t try_read(const pair_t *p, const model_token_t *tokens, size_t n, int open)
+{
+    const model_piece_t piece = {.tokens = tokens, .count = n, .open = open};
+    return model_decoder_read(p->decoder, &piece, 1, NULL, NULL, p->logits);
+}
+
+/* Less positions than the model has: the same bits, up to there, and no memory for the others. */
+static void few_positions(void **unused)
+{
+    (void)unused;
+    const model_config_t some[] = {{.seq = LONG, .pos = MODEL_POS_ROPE, .kv_heads = 4},
+                                   {.seq = LONG, LATENT}};
+    pair_t p;
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++)
+        for (positions = 100; positions <= 290; positions += 90) {
+            make(&p, some[k], 0, MODEL_FLOAT32);
+            reads(&p, 0, 97, 0);
+            reads(&p, 97, positions - 98, 0);
+            reads(&p, positions - 1, 1, 0);
+            assert_int_equal(try_read(&p, p.tokens, 1, 0), GYRE_ERR_INVALID);
+            unmake(&p);
+        }
+    make(&p, (model_config_t){.pos = MODEL_POS_ROPE}, 0, MODEL_FLOAT32);
+    p.params->config.seq = (size_t)1 << 44;
+    model_decoder_config_t how = {.params = p.params,
+                                  .weights = p.weights,
+                                  .tp = {.size = 1},
+                                  .layers = 2,
+                                  .embed = 1,
+                                  .head = 1,
+                                  .slots = SLOTS,
+                                  .rows = 9,
+                                  .fast = 1};
+    model_decoder_t *decoder;
+    assert_int_equal(model_decoder_create(&how, &decoder), GYRE_ERR_NO_MEMORY);
+    how.positions = 1000;
+    assert_int_equal(model_decoder_create(&how, &decoder), GYRE_OK);
+    model_decoder_destroy(decoder);
+    positions = 0;
+    unmake(&p);
+}
+
 /* Three sequences in one call, of other lengths; the middle one begins later. */
 static void other_sequences(void **unused)
 {
@@ -296,12 +341,6 @@ static void prefixes(void **unused)
     }
 }
 
-static gyre_status_t try_read(const pair_t *p, const model_token_t *tokens, size_t n, int open)
-{
-    const model_piece_t piece = {.tokens = tokens, .count = n, .open = open};
-    return model_decoder_read(p->decoder, &piece, 1, NULL, NULL, p->logits);
-}
-
 static void refusals(void **unused)
 {
     (void)unused;
@@ -329,7 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind),      cmocka_unit_test(every_precision),
                                        cmocka_unit_test(odd_shapes),      cmocka_unit_test(blocks),
                                        cmocka_unit_test(other_sequences), cmocka_unit_test(prefixes),
-                                       cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(refusals),        cmocka_unit_test(few_positions)};
     base_log_set_level(BASE_LOG_NONE);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

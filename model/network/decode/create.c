@@ -77,26 +77,26 @@ static void take_ends(model_decoder_t *d, int *ok)
         d->whole = d->config.tp.size > 1 ? take(d, ok, N, d->c.vocab_padded) : d->part;
     }
     if (d->c.pos == MODEL_POS_ROPE) {
-        d->turn = take(d, ok, d->c.seq, d->c.rotary_dim);
+        d->turn = take(d, ok, d->held, d->c.rotary_dim);
         if (*ok)
-            model_rope_table_f32(d->turn, d->c.seq, d->c.rotary_dim / 2, &d->c.rope);
-        d->turn_local = d->c.local_theta > 0.0 ? take(d, ok, d->c.seq, d->c.rotary_dim) : NULL;
+            model_rope_table_f32(d->turn, d->held, d->c.rotary_dim / 2, &d->c.rope);
+        d->turn_local = d->c.local_theta > 0.0 ? take(d, ok, d->held, d->c.rotary_dim) : NULL;
         if (*ok && d->turn_local)
-            model_rope_table_f32(d->turn_local, d->c.seq, d->c.rotary_dim / 2,
+            model_rope_table_f32(d->turn_local, d->held, d->c.rotary_dim / 2,
                                  &(model_rope_t){.theta = d->c.local_theta});
     }
 }
 
 static int take_all(model_decoder_t *d)
 {
-    const size_t C = d->c.hidden, N = d->config.rows, T = d->c.seq;
+    const size_t C = d->c.hidden, N = d->config.rows;
     size_t places = 0; /* of a channel of keys or values: heads of all layers and sequences */
     int ok = base_mul(d->config.slots * d->config.layers, d->g * d->kv, &places);
     d->length = take_sizes(d, &ok, d->config.slots, sizeof *d->length);
     d->slot = take_sizes(d, &ok, N, sizeof *d->slot);
     d->at = take_sizes(d, &ok, N, sizeof *d->at);
     d->keys = take(d, &ok, places, d->c.head_dim * d->padded);
-    d->values = take(d, &ok, places, d->c.value_dim * T);
+    d->values = take(d, &ok, places, d->c.value_dim * d->held);
     d->x = take(d, &ok, N, C);
     d->x2 = take(d, &ok, N, C);
     d->norm = take(d, &ok, N, C);
@@ -216,6 +216,14 @@ void model_decoder_find_weights(model_decoder_t *d, int layer)
             d->w[row->kind] = d->config.weights + row->offset;
     }
 }
+
+/* A product of an unknown order takes the whole block in which a position is. */
+static size_t held_positions(const model_config_t *c, size_t positions)
+{
+    const size_t B = MODEL_ATTENTION_BLOCK;
+    return positions > 0 && positions < c->seq ? base_min_size(c->seq, (positions + B - 1) / B * B) : c->seq;
+}
+
 gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_decoder_t **out)
 {
     const model_config_t *c = &config->params->config;
@@ -235,7 +243,8 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->vocab = c->vocab_padded / c->leaves;
     d->experts_leaf = c->experts / c->leaves;
     d->experts_here = d->experts_leaf * d->g;
-    d->padded = (c->seq + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
+    d->held = held_positions(c, config->positions);
+    d->padded = (d->held + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
     d->threads = base_min_size(base_max_size(1, config->threads), config->slots * d->g * d->heads);
     shape_t shape[ORDERS];
     order_shapes(d, shape);
@@ -246,7 +255,7 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
                                                    "no memory for the keys and values of %zu sequences of "
                                                    "%zu positions in %zu layers: take fewer at a time, or "
                                                    "fewer positions",
-                                                   config->slots, c->seq, config->layers);
+                                                   config->slots, d->held, config->layers);
     if (status != GYRE_OK) {
         model_decoder_destroy(d);
         return status;

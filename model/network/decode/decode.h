@@ -22,7 +22,9 @@ typedef struct {
     size_t first, layers;         /* of the whole model */
     int embed, head;              /* 1: has the embedding before its layers, final norm and head after them */
     size_t slots;                 /* sequences that it has keys and values of */
-    size_t rows;                  /* tokens of a call, at most */
+    /* of a sequence that are read, at most; 0: as many as the model has. Bits do not depend on it */
+    size_t positions;
+    size_t rows; /* tokens of a call, at most */
     model_precision_t precision;
     /* 1: does not look for the orders of products, which takes seconds for large models; the last bits may
      * differ from a stage's */
@@ -42,8 +44,9 @@ typedef struct {
     int open;
 } model_piece_t;
 
-/* params, weights and the communicator must outlive the decoder. Memory: keys and values of slots x seq
- * positions, work for `rows` positions, and a copy of the head's weights. NO_MEMORY. */
+/* params, weights and the communicator must outlive the decoder. Memory: keys and values of slots x
+ * `positions`, rounded up to blocks of attention, work for `rows` positions, and a copy of the head's
+ * weights. NO_MEMORY. */
 gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_decoder_t **out);
 void model_decoder_destroy(model_decoder_t *decoder);
 /* The first product, but for routers', whose order was not found: reading some tokens costs the product of a
@@ -57,8 +60,8 @@ size_t model_decoder_length(const model_decoder_t *decoder, size_t slot);
 
 /* Reads pieces of different slots, n tokens together. x_in [n,C]: the residual stream, without embedding;
  * x_out [n,C]: without head. logits [pieces, vocab_padded], with head: of each piece's last token, on every
- * rank of the group. Collective over the group. INVALID: more tokens than positions or rows, a token outside
- * of the vocabulary, a prefix that must not be. */
+ * rank of the group. Collective over the group. INVALID: more tokens than `positions` or rows, a token
+ * outside of the vocabulary, a prefix that must not be. */
 gyre_status_t model_decoder_read(model_decoder_t *decoder, const model_piece_t *piece, size_t pieces,
                                  const float *x_in, float *x_out, float *logits);
 

@@ -3,7 +3,8 @@
  *
  * Shapes: n rows are read at a time, N at most; C hidden, G leaves, g of them here; of one leaf: h heads, kv
  * heads of keys and values, D channels per head (V of v), q = (h + kv) D + kv V, f channels of the MLP (f' =
- * 2 f if it is gated), v rows of the vocabulary; T' positions, T rounded up to whole lanes. */
+ * 2 f if it is gated), v rows of the vocabulary; T positions of which there are keys and values, whole blocks
+ * of attention or all of the model's; T' these rounded up to whole lanes. */
 #ifndef MODEL_NETWORK_DECODE_INTERNAL_H
 #define MODEL_NETWORK_DECODE_INTERNAL_H
 
@@ -40,10 +41,11 @@ struct model_decoder {
     const model_kernels_t_f32 *k;
     base_arena_t arena;
     size_t g, heads, kv, qkv, attn_width, vocab; /* of a leaf: h, kv, q, h V, v */
-    size_t latents, up_width; /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
-    size_t experts_leaf, experts_here, padded; /* experts of a leaf, of this rank; T' */
-    size_t threads;                            /* that do heads at a time, at least 1 */
-    const float *w[MODEL_KINDS];               /* of the present layer, and of both ends */
+    size_t latents, up_width;          /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
+    size_t experts_leaf, experts_here; /* experts of a leaf, of this rank */
+    size_t held, padded;               /* T, T' */
+    size_t threads;                    /* that do heads at a time, at least 1 */
+    const float *w[MODEL_KINDS];       /* of the present layer, and of both ends */
     model_order_t *order[ORDERS];
 
     size_t *length;            /* [slots] */
@@ -96,7 +98,7 @@ static inline float *model_decoder_keys(const model_decoder_t *d, size_t slot, s
 }
 static inline float *model_decoder_values(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
 {
-    return d->values + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.value_dim * d->c.seq;
+    return d->values + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.value_dim * d->held;
 }
 /* d->attn of n rows, those of `piece` [pieces], from d->project and a layer's keys and values. */
 void model_decoder_attend(const model_decoder_t *d, size_t layer, const model_piece_t *piece, size_t pieces,

@@ -413,9 +413,10 @@ static gyre_status_t head(model_decoder_t *d, const model_piece_t *piece, size_t
 
 static gyre_status_t check(const model_decoder_t *d, const model_piece_t *piece)
 {
-    if (piece->count < 1 || piece->count > d->c.seq - d->length[piece->slot])
-        return gyre_fail(GYRE_ERR_INVALID, "%zu tokens after %zu: the model has %zu positions", piece->count,
-                         d->length[piece->slot], d->c.seq);
+    const size_t most = d->config.positions > 0 ? base_min_size(d->config.positions, d->c.seq) : d->c.seq;
+    if (piece->count < 1 || piece->count > most - d->length[piece->slot])
+        return gyre_fail(GYRE_ERR_INVALID, "%zu tokens after %zu: there is room for %zu positions",
+                         piece->count, d->length[piece->slot], most);
     if (piece->open && (!d->c.prefix || d->length[piece->slot] > 0))
         return gyre_fail(GYRE_ERR_INVALID, "a prefix needs a model with prefixes, and comes first");
     for (size_t i = 0; i < piece->count; i++)
