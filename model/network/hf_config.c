@@ -182,9 +182,13 @@ static int write_attention_bias(const model_config_t *c, json_t *object)
     return json_object_set_new(object, "attention_bias", json_boolean(!c->no_qkv_bias));
 }
 
+/* A share whose product with the head is not below the channels: readers, transformers among them, cut its
+ * decimals off. */
 static int write_share(const model_config_t *c, const char *key, json_t *object)
 {
-    return json_object_set_new(object, key, json_real((double)c->rotary_dim / (double)c->head_dim));
+    const double channels = (double)c->rotary_dim, head = (double)c->head_dim, share = channels / head;
+    return json_object_set_new(object, key,
+                               json_real(share * head < channels ? nextafter(share, 1.0) : share));
 }
 
 static int write_gpt_neox(const model_config_t *c, json_t *object)

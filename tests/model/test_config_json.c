@@ -126,6 +126,11 @@ static void published(void **state)
                MODEL_FAMILY_GPT_NEOX);
     assert_true(c.rotary_dim == 24 && c.head_dim == 96 && c.parallel && c.untied &&
                 c.norm == MODEL_NORM_LAYER);
+    c = accept("{\"model_type\": \"gpt_neox\", \"hidden_size\": 176, \"num_hidden_layers\": 1, "
+               "\"num_attention_heads\": 2, \"vocab_size\": 9, \"rotary_pct\": 0.341, "
+               "\"max_position_embeddings\": 8}",
+               MODEL_FAMILY_GPT_NEOX);
+    assert_true(c.rotary_dim == 30 && c.head_dim == 88); /* 30 / 88 * 88 is less than 30 */
 
     c = accept("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, "
                "\"num_hidden_layers\": 32,"
