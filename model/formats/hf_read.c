@@ -179,8 +179,12 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
                              "%s: %s is in 4 bits (MXFP4): F32, BF16 and F16 are read; let transformers "
                              "dequantize it first (docs/models.md, Quantized weights)",
                              file->path, want->name);
-        return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
-                         hf->files.path, want->name);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture%s",
+                         hf->files.path, want->name,
+                         hf->family == MODEL_FAMILY_GYRE
+                             ? "; no model_type of Hugging Face's has this architecture, so tensors have "
+                               "Gyre's own names: is what config.json's \"gyre\" sets meant? (docs/models.md)"
+                             : "");
     }
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");

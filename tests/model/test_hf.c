@@ -355,6 +355,27 @@ static void replaces(void **state)
     clear();
 }
 
+/* No model_type has caps of attention next to what else llama has: names are Gyre's own then, and the error
+ * says so. */
+static void no_family(void **state)
+{
+    (void)state;
+    model_config_t config = families[4].config;
+    model_params_t *llama = NULL, *capped = NULL;
+    float *flat = make(&config, &llama), *back = calloc(llama->total, sizeof *back);
+    assert_non_null(back);
+    assert_int_equal(save_hf(folder, llama, flat, MODEL_HF_F32, 0), GYRE_OK);
+    config.attn_cap = 50.0;
+    assert_int_equal(model_params_create(&config, &capped), GYRE_OK);
+    assert_int_equal(model_hf_load(folder, capped, back), GYRE_ERR_FORMAT);
+    assert_non_null(strstr(gyre_last_error(), "no model_type of Hugging Face's has this architecture"));
+    model_params_destroy(llama);
+    model_params_destroy(capped);
+    free(flat);
+    free(back);
+    clear();
+}
+
 /* A model of more positions than sequences have tokens: the first ones are read, and an export has all. */
 static void fewer_positions(void **state)
 {
@@ -494,7 +515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back), cmocka_unit_test(sixteen_bits), cmocka_unit_test(orientation),
         cmocka_unit_test(wrong_order),    cmocka_unit_test(replaces),     cmocka_unit_test(fewer_positions),
-        cmocka_unit_test(keeps_keys),
+        cmocka_unit_test(no_family),      cmocka_unit_test(keeps_keys),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
