@@ -66,6 +66,9 @@ generate together --batch 4 --prefill 2 "${many[@]}" <prompts
 ranks 2 shared --batch 3 --prompt-file prompts "${many[@]}"
 same alone together
 same alone shared
+{ cat prompts && printf '\n\n'; } | sed 's/$/\r/' >windows # lines of Windows, the last one empty
+generate windows --batch 4 --prefill 2 --prompt-file windows "${many[@]}"
+same alone windows
 check "five answers" test "$(wc -l <alone.text)" = 5
 check "answers are lines of JSON" python3 -c 'import json; [json.loads(l)["text"] for l in open("together.text")]'
 generate other --batch 4 --prompt-file prompts "${many[@]}" --seed 4

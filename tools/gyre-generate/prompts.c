@@ -49,7 +49,8 @@ static gyre_status_t read_text(const generate_options_t *options, prompts_t *pro
     return status;
 }
 
-/* One prompt, or one for each line that is not empty. A line break that ends a stream is left out. */
+/* One prompt, or one for each line that is not empty. A line break that ends a stream is left out; of lines
+ * it may be one of Windows, "\r\n". */
 static gyre_status_t split(const generate_options_t *options, prompts_t *prompts, size_t *count)
 {
     const char *text = prompts->text;
@@ -68,10 +69,11 @@ static gyre_status_t split(const generate_options_t *options, prompts_t *prompts
         const size_t begin = at;
         while (at < bytes && !(options->lines && text[at] == '\n'))
             at++;
-        if (options->lines && at == begin)
+        const size_t end = at - (options->lines && at > begin && text[at - 1] == '\r');
+        if (options->lines && end == begin)
             continue;
         prompts->begin[*count] = begin;
-        prompts->end[*count] = at;
+        prompts->end[*count] = end;
         prompts->line[(*count)++] = options->lines ? line : 0;
     }
     return *count > 0 ? GYRE_OK : gyre_fail(GYRE_ERR_INVALID, "there is no prompt: all lines are empty");
