@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,23 @@ gyre_status_t optim_snapshot_open(const char *folder, uint64_t step, optim_snaps
     if (!optim_snapshot_path(folder, step, at, sizeof at))
         return checkpoint_path_too_long(folder);
     return checkpoint_open_folder(at, step, out);
+}
+
+gyre_status_t optim_snapshot_open_newest(const char *folder, uint64_t *step, optim_snapshot_t **out)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    *out = NULL;
+    gyre_status_t status = optim_snapshot_list(folder, &steps, &count);
+    for (size_t i = 0; status != GYRE_ERR_NO_MEMORY && !*out && i < count; i++) {
+        status = optim_snapshot_open(folder, steps[i], out);
+        if (status == GYRE_OK)
+            *step = steps[i];
+        else if (status != GYRE_ERR_NO_MEMORY)
+            log_warning("the checkpoint of step %" PRIu64 " in %s is not used", steps[i], folder);
+    }
+    free(steps);
+    return status;
 }
 
 gyre_status_t optim_snapshot_check(const char *folder, uint64_t step)

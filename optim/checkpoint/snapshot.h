@@ -83,6 +83,10 @@ typedef struct optim_snapshot optim_snapshot_t;
  * file, every file has its size. FORMAT, NOT_FOUND, IO name the file and what is wrong. */
 gyre_status_t optim_snapshot_open(const char *folder, uint64_t step, optim_snapshot_t **out);
 void optim_snapshot_close(optim_snapshot_t *snapshot);
+/* Opens the newest that a quick look finds whole, and warns of each that it passes over. *out NULL: there is
+ * none, good or not. An error: none is whole, and the oldest one's is returned; NO_MEMORY: one could not be
+ * looked at. */
+gyre_status_t optim_snapshot_open_newest(const char *folder, uint64_t *step, optim_snapshot_t **out);
 /* The quick look alone. */
 gyre_status_t optim_snapshot_check(const char *folder, uint64_t step);
 

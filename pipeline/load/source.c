@@ -65,40 +65,15 @@ static gyre_status_t read_run(pipe_source_t *source)
     return model_config_from_json(model, source->config.path, 0, &source->model);
 }
 
-/* The first of `steps` that is whole. */
-static gyre_status_t open_newest(pipe_source_t *source, const char *folder, const uint64_t *steps,
-                                 size_t count)
-{
-    gyre_status_t status = GYRE_ERR_NOT_FOUND;
-    for (size_t i = 0; i < count && status != GYRE_OK; i++) {
-        status = optim_snapshot_open(folder, steps[i], &source->snapshot);
-        if (status == GYRE_OK)
-            source->step = steps[i];
-        else
-            log_warning("the checkpoint of step %" PRIu64 " in %s is not used", steps[i], folder);
-    }
-    return status;
-}
-
-/* *is: the path is, or holds, a checkpoint. */
-static gyre_status_t open_checkpoint(pipe_source_t *source, int *is)
+/* source->snapshot NULL: the path neither is nor holds a checkpoint. */
+static gyre_status_t open_checkpoint(pipe_source_t *source)
 {
     char folder[PATH_MAX];
     const char *path = source->config.path;
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    gyre_status_t status = GYRE_OK;
-    *is = 1;
-    if (split_step(path, folder, &source->step)) {
-        status = optim_snapshot_open(folder, source->step, &source->snapshot);
-    } else {
-        status = optim_snapshot_list(path, &steps, &count);
-        *is = status == GYRE_OK && count > 0;
-        if (*is)
-            status = open_newest(source, path, steps, count);
-        free(steps);
-    }
-    return *is && status == GYRE_OK ? read_run(source) : status;
+    const gyre_status_t status = split_step(path, folder, &source->step)
+                                     ? optim_snapshot_open(folder, source->step, &source->snapshot)
+                                     : optim_snapshot_open_newest(path, &source->step, &source->snapshot);
+    return status == GYRE_OK && source->snapshot ? read_run(source) : status;
 }
 
 /* 1: a folder with config.json, which is a model. */
@@ -160,7 +135,6 @@ static gyre_status_t open_any(pipe_source_t *source)
 {
     const char *path = source->config.path;
     struct stat info;
-    int is = 0;
     if (stat(path, &info) != 0)
         return gyre_fail(GYRE_ERR_NOT_FOUND,
                          "--load %s: it is not there: give a folder with config.json, a folder of "
@@ -170,8 +144,8 @@ static gyre_status_t open_any(pipe_source_t *source)
         return open_file(source);
     if (holds_config(path))
         return model_hf_config(path, source->config.seq, &source->model);
-    gyre_status_t status = open_checkpoint(source, &is);
-    if (status != GYRE_OK || is)
+    gyre_status_t status = open_checkpoint(source);
+    if (status != GYRE_OK || source->snapshot)
         return status;
     return gyre_fail(GYRE_ERR_NOT_FOUND,
                      "--load %s: the folder has neither config.json nor checkpoints (step-N)", path);

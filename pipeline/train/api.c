@@ -261,15 +261,11 @@ static gyre_status_t identify(void *user)
 static gyre_status_t check_own(const train_run_t *run)
 {
     optim_snapshot_t *snapshot = NULL;
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    gyre_status_t status = optim_snapshot_list(run->folder, &steps, &count);
+    uint64_t step;
     const int muted = base_log_mute(1); /* what cannot be read is no reason to stop */
-    for (size_t i = 0; status == GYRE_OK && !snapshot && i < count; i++)
-        if (optim_snapshot_open(run->folder, steps[i], &snapshot) == GYRE_ERR_NO_MEMORY)
-            status = GYRE_ERR_NO_MEMORY;
+    gyre_status_t status = optim_snapshot_open_newest(run->folder, &step, &snapshot);
     base_log_mute(muted);
-    free(steps);
+    status = status == GYRE_ERR_NO_MEMORY ? status : GYRE_OK;
     if (snapshot &&
         base_json_hex_value(json_object_get(optim_snapshot_run(snapshot), "id")) != run->record.id)
         status = gyre_fail(GYRE_ERR_INVALID,

@@ -415,6 +415,30 @@ static void locked(void **unused)
     optim_lock_leave(NULL);
 }
 
+/* The newest that is whole, past one that is not. */
+static void newest(void **unused)
+{
+    (void)unused;
+    char path[PATH_MAX];
+    optim_snapshot_t *snapshot = NULL;
+    uint64_t step = 0;
+    assert_int_equal(optim_snapshot_open_newest(folder, &step, &snapshot), GYRE_OK);
+    assert_null(snapshot);
+    for (uint64_t s = 4; s <= 6; s++)
+        write_one(s);
+    snprintf(path, sizeof path, "%s/step-000000000006/shard-00001.safetensors", folder);
+    write_file(path, "half", 4);
+    assert_int_equal(optim_snapshot_open_newest(folder, &step, &snapshot), GYRE_OK);
+    assert_non_null(snapshot);
+    assert_int_equal(step, 5);
+    optim_snapshot_close(snapshot);
+    for (uint64_t s = 4; s <= 5; s++)
+        assert_int_equal(optim_snapshot_remove(folder, s), GYRE_OK);
+    assert_int_equal(optim_snapshot_open_newest(folder, &step, &snapshot), GYRE_ERR_FORMAT);
+    assert_null(snapshot);
+    assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
+}
+
 static void damage(void **unused)
 {
     (void)unused;
@@ -554,7 +578,7 @@ int main(void)
         cmocka_unit_test(round_trip), cmocka_unit_test(names),        cmocka_unit_test(left_overs),
         cmocka_unit_test(unburied),   cmocka_unit_test(live_writers), cmocka_unit_test(restored),
         cmocka_unit_test(damage),     cmocka_unit_test(nonsense),     cmocka_unit_test(sums),
-        cmocka_unit_test(probes),     cmocka_unit_test(locked),
+        cmocka_unit_test(probes),     cmocka_unit_test(locked),       cmocka_unit_test(newest),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
