@@ -11,7 +11,7 @@
 #include "pipeline/agree/agree.h"
 
 typedef struct {
-    const pipe_part_config_t *config;
+    pipe_part_config_t config;
     pipe_part_t *part;
 } opening_t;
 
@@ -45,13 +45,13 @@ static gyre_status_t open_model(void *user)
 {
     const opening_t *o = user;
     pipe_part_t *part = o->part;
-    gyre_status_t status = pipe_source_open(&o->config->source, &part->source);
+    gyre_status_t status = pipe_source_open(&o->config.source, &part->source);
     if (status == GYRE_OK && pipe_source_model(part->source)->prefix)
         status = gyre_fail(GYRE_ERR_UNSUPPORTED,
                            "--load %s: a model with prefix masks fills blanks; only gyre-train's sample does",
-                           o->config->source.path);
+                           o->config.source.path);
     if (status == GYRE_OK)
-        status = find_degrees(o->config, part);
+        status = find_degrees(&o->config, part);
     return status == GYRE_OK ? model_params_create(pipe_source_model(part->source), &part->whole) : status;
 }
 
@@ -89,9 +89,11 @@ static gyre_status_t read_part(void *user)
 
 gyre_status_t pipe_part_open(gyre_comm_t *world, const pipe_part_config_t *config, pipe_part_t *out)
 {
-    opening_t opening = {.config = config, .part = out};
+    opening_t opening = {.config = *config, .part = out};
     *out = (pipe_part_t){.world = world};
-    gyre_status_t status = pipe_by_all(world, open_model, &opening, NULL);
+    gyre_status_t status = pipe_source_choose(world, &opening.config.source, NULL);
+    if (status == GYRE_OK)
+        status = pipe_by_all(world, open_model, &opening, NULL);
     out->threads = config->threads;
     if (status == GYRE_OK && config->threads == 0)
         status = pipe_threads_share(world, &out->threads);

@@ -15,6 +15,7 @@
 #include "model/formats/weights.h"
 #include "model/network/hf_config.h"
 #include "optim/checkpoint/snapshot.h"
+#include "pipeline/agree/agree.h"
 
 struct pipe_source {
     pipe_source_config_t config;
@@ -70,9 +71,15 @@ static gyre_status_t open_checkpoint(pipe_source_t *source)
 {
     char folder[PATH_MAX];
     const char *path = source->config.path;
-    const gyre_status_t status = split_step(path, folder, &source->step)
-                                     ? optim_snapshot_open(folder, source->step, &source->snapshot)
-                                     : optim_snapshot_open_newest(path, &source->step, &source->snapshot);
+    gyre_status_t status;
+    if (split_step(path, folder, &source->step)) {
+        status = optim_snapshot_open(folder, source->step, &source->snapshot);
+    } else if (source->config.chosen) {
+        source->step = source->config.step;
+        status = optim_snapshot_open(path, source->step, &source->snapshot);
+    } else {
+        status = optim_snapshot_open_newest(path, &source->step, &source->snapshot);
+    }
     return status == GYRE_OK && source->snapshot ? read_run(source) : status;
 }
 
@@ -99,6 +106,32 @@ int pipe_source_is_checkpoint(const char *path)
     base_log_mute(muted);
     free(steps);
     return count > 0;
+}
+
+/* Rank 0's part. */
+static gyre_status_t choose(pipe_source_config_t *config)
+{
+    char folder[PATH_MAX];
+    uint64_t step;
+    optim_snapshot_t *snapshot = NULL;
+    if (!config->path || !pipe_source_is_checkpoint(config->path) || split_step(config->path, folder, &step))
+        return GYRE_OK;
+    const gyre_status_t status = optim_snapshot_open_newest(config->path, &config->step, &snapshot);
+    config->chosen = snapshot != NULL;
+    optim_snapshot_close(snapshot);
+    return status;
+}
+
+gyre_status_t pipe_source_choose(gyre_comm_t *comm, pipe_source_config_t *config, int *agreed)
+{
+    config->chosen = 0;
+    gyre_status_t status = pipe_agree(comm, gyre_comm_rank(comm) == 0 ? choose(config) : GYRE_OK, agreed);
+    uint64_t word[2] = {(uint64_t)config->chosen, config->step};
+    if (status == GYRE_OK)
+        status = gyre_broadcast(word, word, 2, GYRE_UINT64, 0, comm);
+    config->chosen = word[0] != 0;
+    config->step = word[1];
+    return status;
 }
 
 /* ---- any form ------------------------------------------------------------------------------------------ */

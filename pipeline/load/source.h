@@ -6,6 +6,8 @@
 
 #include <limits.h>
 
+#include <gyre/gyre.h>
+
 #include "model/network/params.h"
 #include "model/network/stage/stage.h"
 #include "pipeline/load/tokenizer.h"
@@ -19,6 +21,8 @@ typedef struct {
     size_t leaves; /* 0: the checkpoint's, or what gyre-train takes */
     size_t heads;  /* of a file that does not say how many; 0: it says so */
     int precision; /* a model_precision_t; -1: the checkpoint's, else fp32 */
+    int chosen;    /* 1: of a folder of checkpoints that of `step`, instead of the newest good one */
+    uint64_t step;
 } pipe_source_config_t;
 
 /* 1: `path` is a checkpoint of a run, or a folder of checkpoints. */
@@ -26,6 +30,10 @@ int pipe_source_is_checkpoint(const char *path);
 /* INVALID: `path`, which shall be a file of weights, belongs to a checkpoint. */
 gyre_status_t pipe_source_check_file(const char *path);
 
+/* Before ranks open the same model: of a folder of checkpoints rank 0 chooses, since a run may write there
+ * meanwhile; chosen and step are set. path NULL: nothing to choose. Collective; an error is that of every
+ * rank: those of optim_snapshot_open_newest. agreed: as pipe_agree has it. */
+gyre_status_t pipe_source_choose(gyre_comm_t *comm, pipe_source_config_t *config, int *agreed);
 /* NOT_FOUND, IO, FORMAT, UNSUPPORTED, INVALID: the message names the file or option. */
 gyre_status_t pipe_source_open(const pipe_source_config_t *config, pipe_source_t **out);
 void pipe_source_close(pipe_source_t *source);

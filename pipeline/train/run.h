@@ -37,6 +37,7 @@ typedef struct {
     model_infill_ids_t infill_ids; /* of MODEL_OBJECTIVE_INFILL */
     model_infill_t *infill;        /* the same; else NULL */
     pipe_train_t *train;
+    pipe_source_config_t chosen;  /* --load, and which checkpoint of it */
     pipe_source_t *source;        /* the checkpoint of --load; NULL: it names none */
     model_hf_origin_t *origin;    /* rank 0: what --save keeps of --load; NULL: nothing */
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */

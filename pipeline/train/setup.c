@@ -47,9 +47,10 @@ static gyre_status_t read_recipe(const train_config_t *options, model_config_t *
 /* --load's checkpoint. */
 static gyre_status_t open_checkpoint(train_run_t *run, size_t seq)
 {
-    const train_config_t *options = run->options;
-    const pipe_source_config_t config = {
-        .path = options->load, .seq = seq, .leaves = options->leaves, .precision = -1};
+    pipe_source_config_t config = run->chosen;
+    config.seq = seq;
+    config.leaves = run->options->leaves;
+    config.precision = -1;
     gyre_status_t status = pipe_source_open(&config, &run->source);
     if (status == GYRE_OK)
         run->shape = *pipe_source_model(run->source);
@@ -491,7 +492,10 @@ gyre_status_t train_set_up(train_run_t *run)
 {
     const train_config_t *options = run->options;
     run->record.first_val = run->record.final_val = NAN;
-    gyre_status_t status = train_by_all(run, prepare);
+    run->chosen.path = options->load;
+    gyre_status_t status = pipe_source_choose(run->comm, &run->chosen, &run->agreed);
+    if (status == GYRE_OK)
+        status = train_by_all(run, prepare);
     if (status == GYRE_OK) /* nothing that follows may depend on the options of one rank alone */
         status = train_compare_ranks(run);
     if (status == GYRE_OK && options->checkpoint)

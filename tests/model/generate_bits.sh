@@ -58,6 +58,13 @@ for other in step file pieces tp2 pp2 both; do same plain "$other"; done
 generate older --load run/step-000000000006 "${long[@]}"
 check "the older checkpoint says the same" test "$(cmp -s plain.json older.json || echo no)" = no
 
+# a run that saves meanwhile: what rank 0 finds to be the newest is what all ranks read
+for r in 0 1; do mkdir view.$r && cp -r run view.$r; done
+rm -r view.0/run/step-000000000012
+timeout 60 "$UCX_RUN" -n 2 sh -c 'cd view.$GYRE_RANK && exec "$@"' sh "$GENERATE" --quiet --ignore-eot --logprobs ../newest.json \
+    --load run --pp 2 "${long[@]}" >newest.text 2>newest.err || bad "newest: $(cat newest.err)"
+same older newest
+
 # many prompts: one at a time, together, on ranks, from standard input
 printf 'The\nThe quick brown\nfox number 7\njumps\nover the lazy' >prompts
 many=(--load run --lines --tokens 20 --top-k 30 --top-p 0.9 --seed 3)

@@ -57,6 +57,16 @@ cp "$W/four/step-000000000004/shard-00001.safetensors" "$W/cut/step-000000000004
 printf X | dd of="$W/cut/step-000000000004/shard-00001.safetensors" bs=1 seek=9000 conv=notrunc status=none
 refuse "a damaged one" "shard-00001.safetensors is damaged: its checksum is" --load "$W/cut"
 
+# ---- a run that saves meanwhile: all ranks take what rank 0 finds to be the newest
+for r in 0 1; do mkdir "$W/view.$r" && cp -r "$W/four" "$W/view.$r/run"; done
+rm -r "$W/view.0/run/step-000000000004"
+train 2 --load "$W/four/step-000000000002" --tp 2 --steps 2 --save "$W/want"
+rm -f "$W/tuned"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c 'cd "$0.$GYRE_RANK" && exec "$@"' "$W/view" "$TRAIN" "${COMMON[@]}" --load run --tp 2 --steps 2 \
+    --save "$W/tuned"
+want "ranks that see other checkpoints" 0
+check "all take rank 0's" cmp "$W/want" "$W/tuned"
+
 # ---- rotary positions: shorter sequences; adapters on a checkpoint
 echo '{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
  "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 32}' >"$W/llama.json"
