@@ -100,13 +100,16 @@ static gyre_status_t add_stop(generate_options_t *o, const model_tokenizer_t *to
 static gyre_status_t prepare(generate_options_t *o, const pipe_source_t *source,
                              model_tokenizer_t **tokenizer, prompts_t *prompts, output_t **output)
 {
+    char why[512];
+    const char *path = o->part.source.path;
+    const int foreign = pipe_tokenizer_foreign(path, pipe_source_model(source), why, sizeof why);
     gyre_status_t status = pipe_source_tokenizer(source, o->tokenizer, tokenizer);
     if (status == GYRE_OK && !*tokenizer)
         status = pipe_source_no_tokenizer(source);
     if (status == GYRE_OK)
         status = prompts_read(o, *tokenizer, prompts);
     if (status == GYRE_OK && !o->ignore_eot)
-        status = model_tokenizer_ends(*tokenizer, o->part.source.path, &o->how.stop);
+        status = model_tokenizer_ends(*tokenizer, foreign ? NULL : path, &o->how.stop);
     if (status == GYRE_OK)
         status = add_stop(o, *tokenizer);
     return status == GYRE_OK ? output_open(o, *tokenizer, prompts, output) : status;

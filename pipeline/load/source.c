@@ -286,7 +286,7 @@ static gyre_status_t compare_given(const pipe_source_t *source, const char *spec
     model_tokenizer_t *own = NULL;
     if (source->learned.hash || strcmp(spec, "bytes") == 0)
         return GYRE_OK;
-    if (pipe_tokenizer_find(model, path, &own, why, sizeof why) != GYRE_OK)
+    if (pipe_tokenizer_find(model, &source->model, path, &own, why, sizeof why) != GYRE_OK)
         log_warning("whether the ids of --tokenizer %s are those of the model in %s is not known: %s", spec,
                     model, why);
     gyre_status_t status =
@@ -306,7 +306,7 @@ static gyre_status_t open_own(const pipe_source_t *source, model_tokenizer_t **o
     char path[PATH_MAX], why[512];
     const char *model = source->config.path;
     const pipe_tokenizer_t *learned = &source->learned;
-    if (pipe_tokenizer_find(model, path, out, why, sizeof why) != GYRE_OK)
+    if (pipe_tokenizer_find(model, &source->model, path, out, why, sizeof why) != GYRE_OK)
         return gyre_fail(GYRE_ERR_INVALID,
                          "which ids the model in %s has is not known: %s: name a tokenizer of the same ids "
                          "with --tokenizer",

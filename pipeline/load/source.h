@@ -53,7 +53,8 @@ const pipe_tokenizer_t *pipe_source_learned(const pipe_source_t *source);
 /* The tokenizer that `spec` names (model_tokenizer_open). NULL: that in the model's folder, or bytes for a
  * model that has learned them or, where that is not known, has 256 ids. *out NULL: there is none, or `spec`
  * is "none". INVALID: the checkpoint is of another one (pipe_tokenizer_compare); that in the folder has other
- * ids than `spec`, unless it is "bytes", or cannot be read and `spec` is NULL. */
+ * ids than `spec`, unless it is "bytes"; or it cannot be read, or is another model's than the file's, and
+ * `spec` is NULL. */
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out);
 /* INVALID: which tokenizer the model's ids are from is not known. */
 gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source);

@@ -3,14 +3,17 @@
 #include "pipeline/load/tokenizer.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "base/utf8.h"
+#include "model/formats/hf.h"
 
 int pipe_tokenizer_is_none(const char *spec)
 {
@@ -58,8 +61,29 @@ gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char
                      what, other->name, other->hash, where, learned->name, learned->hash);
 }
 
-gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer_t **out, char *why,
-                                  size_t room)
+int pipe_tokenizer_foreign(const char *model, const model_config_t *shape, char *why, size_t room)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    model_config_t next;
+    if (stat(model, &info) != 0 || S_ISDIR(info.st_mode) || !model_tokenizer_folder(model, folder))
+        return 0;
+    const int muted = base_log_mute(1);
+    const gyre_status_t status = model_hf_config(*folder ? folder : ".", 0, &next);
+    base_log_mute(muted);
+    if (status != GYRE_OK || /* of a model that Gyre does not have nothing is known */
+        (next.vocab == shape->vocab && next.layers == shape->layers && next.hidden == shape->hidden))
+        return 0;
+    snprintf(
+        why, room,
+        "config.json next to %s is of a model of %zu ids, %zu layers and %zu channels, and the file's has "
+        "%zu, %zu and %zu",
+        model, next.vocab, next.layers, next.hidden, shape->vocab, shape->layers, shape->hidden);
+    return 1;
+}
+
+gyre_status_t pipe_tokenizer_find(const char *model, const model_config_t *shape, char *path,
+                                  model_tokenizer_t **out, char *why, size_t room)
 {
     *out = NULL;
     const int there = model_tokenizer_file(model, path);
@@ -67,6 +91,8 @@ gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer
         snprintf(why, room, "its tokenizer, %s, is of a kind that Gyre does not compare", path);
     if (there <= 0)
         return there < 0 ? GYRE_ERR_UNSUPPORTED : GYRE_OK;
+    if (pipe_tokenizer_foreign(model, shape, why, room))
+        return GYRE_ERR_INVALID;
     const int muted = base_log_mute(1);
     gyre_status_t status = model_tokenizer_open(path, out);
     base_log_mute(muted);

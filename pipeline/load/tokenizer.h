@@ -8,6 +8,7 @@
 
 #include <gyre/status.h>
 
+#include "model/network/config.h"
 #include "model/tokenizer/tokenizer.h"
 
 typedef struct {
@@ -31,11 +32,14 @@ pipe_tokenizer_t pipe_tokenizer_recorded(const json_t *run);
 gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char *where, const char *what,
                                      const pipe_tokenizer_t *other);
 
-/* The tokenizer that lies with `model`, a folder or a file in one: its file into path [PATH_MAX], and *out.
- * *out NULL: there is none. An error: it cannot be read, or is of a kind that Gyre does not compare; why
- * [room] says it, and nothing is logged. */
-gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer_t **out, char *why,
-                                  size_t room);
+/* 1: `model` is a file, and the config.json next to it is of a model of another shape than the file's: what
+ * else lies there is not the file's. why [room] says it, and nothing is logged. */
+int pipe_tokenizer_foreign(const char *model, const model_config_t *shape, char *why, size_t room);
+/* The tokenizer that lies with `model`, a folder or a file in one, of this shape: its file into path
+ * [PATH_MAX], and *out. *out NULL: there is none. An error: it cannot be read, is of a kind that Gyre does
+ * not compare, or is another model's; why [room] says it, and nothing is logged. */
+gyre_status_t pipe_tokenizer_find(const char *model, const model_config_t *shape, char *path,
+                                  model_tokenizer_t **out, char *why, size_t room);
 
 /* 1: every id that both have stands for the same bytes, as text or as vocabularies have them. Two
  * tokenizers may cut text in different ways and still have the same ids, such as tokenizer.json and a

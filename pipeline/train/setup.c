@@ -210,7 +210,7 @@ static gyre_status_t check_text(train_run_t *run)
         return status;
     return run->source ? train_text_compare(options, run->data, run->shape.vocab, &run->ids,
                                             pipe_source_learned(run->source))
-                       : train_text_check(options, run->data, run->shape.vocab, run->tokenizer);
+                       : train_text_check(options, run->data, &run->shape, run->tokenizer);
 }
 
 /* What each rank does for itself, without a word to the others. */

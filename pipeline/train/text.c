@@ -139,18 +139,18 @@ static gyre_status_t compare(const train_config_t *options, const model_data_t *
     return not_compared(options, data, 0, "the data does not say its tokenizer, which --tokenizer names");
 }
 
-gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
-                               const model_tokenizer_t *own)
+gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data,
+                               const model_config_t *shape, const model_tokenizer_t *own)
 {
     char path[PATH_MAX], why[512];
     model_tokenizer_t *model = NULL;
     if (!options->load || (data->is_text && options->tokenizer)) /* which is "bytes" (train_text_open) */
         return GYRE_OK;
-    if (pipe_tokenizer_find(options->load, path, &model, why, sizeof why) != GYRE_OK)
+    if (pipe_tokenizer_find(options->load, shape, path, &model, why, sizeof why) != GYRE_OK)
         return not_compared(options, data, 1, why);
     if (!model)
         return strcmp(data->tokenizer, "bytes") == 0
-                   ? check_bytes(options, data, vocab)
+                   ? check_bytes(options, data, shape->vocab)
                    : not_compared(options, data, 0, "the model has no tokenizer there");
     gyre_status_t status =
         data->is_text ? compare_bytes(options, data, path, model) : compare(options, data, path, own, model);

@@ -17,11 +17,11 @@ int train_text_prompted(const train_config_t *options);
  * known. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out);
-/* Whether the data may be of the tokenizer of --load's model, which has `vocab` ids; own: the run's
- * tokenizer, which may be NULL. INVALID: it is not, or is text and the model's ids are not bytes, or the
+/* Whether the data may be of the tokenizer of --load's model, of this shape; own: the run's tokenizer, which
+ * may be NULL. INVALID: it is not, or is text and the model's ids are not bytes, or the
  * model's tokenizer cannot be read and --tokenizer does not say what the data's ids are. */
-gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
-                               const model_tokenizer_t *own);
+gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data,
+                               const model_config_t *shape, const model_tokenizer_t *own);
 /* The tokenizer of the data: its own word, or that of --tokenizer (`own`, which may be NULL). FORMAT,
  * NO_MEMORY. */
 gyre_status_t train_text_identify(const model_data_t *data, const model_tokenizer_t *own,

@@ -87,6 +87,18 @@ refuse "fewer learned positions" "the one in $W/one has 24 positions and 4 leave
 refuse "other leaves" "the one in $W/one has 24 positions and 4 leaves" --load "$W/one" --leaves 2
 refuse "its own folder" "$W/one holds the checkpoints of a run" --load "$W/one" --checkpoint "$W/one"
 refuse "a step that is not there" "step-000000000009" --load "$W/one/step-000000000009"
+# a file next to the config.json and the tokenizer of another model, which would be taken for the file's
+mkdir "$W/near" && cp "$W/whole" "$W/near/file" && sed 's/: 256/: 300/' "$W/llama.json" >"$W/near/config.json" && echo {} >"$W/near/tokenizer.json"
+near="config.json next to $W/near/file is of a model of 300 ids, 2 layers and 32 channels, and the file's has 256, 2 and 32"
+refuse "a file in another model's folder" "whether the ids of .* is not known: $near: .*--tokenizer bytes" --load "$W/near/file"
+for tool in "gyre-generate --prompt 1 --tokens 1" "gyre-eval $W/text"; do
+    # shellcheck disable=SC2086 # a command
+    run "$B"/bin/$tool --load "$W/near/file"
+    want "$tool: a file in another model's folder" 2 "which ids the model in .* has is not known: $near: name a tokenizer"
+    # shellcheck disable=SC2086 # a command
+    run "$B"/bin/$tool --load "$W/near/file" --tokenizer bytes
+    want "$tool: and --tokenizer" 0
+done
 run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --load "$0/step-00000000000$((4 - 2 * GYRE_RANK))"' "$W/four" "$TRAIN" "${COMMON[@]}"
 want "ranks that see other checkpoints" 2 "--load is .*step 4.* on rank 0, but .*step 2.* on rank 1"
 finish
