@@ -200,7 +200,7 @@ static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t d
     r.layout.pp = pp;
     r.layout.dp = dp;
     r.layout.ep = 1;
-    r.batch.groups = 0;
+    r.batch.groups = s->trainer ? r.batch.groups : 0; /* bits of gyre-train's */
     plan_fit_leaves(&r.model, tp, r.layout.ring ? 1 : cp);
     char text[PIPE_LAYOUT_WHY + 64];
     const size_t kv = r.model.kv_heads;

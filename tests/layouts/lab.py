@@ -13,7 +13,7 @@ QUIET = "--sample-tokens 0 --peak-flops 1e9 --report none --progress none".split
 DEADLINE_S = 120
 # options of gyre-train that gyre-plan has, too; it takes the same default for 0
 PLANNED = ("tp", "cp", "cp-attention", "ep", "pp", "zero", "schedule", "chunks", "balance", "micro-batch", "recompute", "sequence-parallel",
-           "grad-sequences", "sequence-parts", "lanes", "bucket-bytes", "threads", "optimizer", "lora", "lora-on")
+           "grad-sequences", "sequence-parts", "lanes", "groups", "bucket-bytes", "threads", "optimizer", "lora", "lora-on")
 
 
 class Lab:
@@ -51,10 +51,10 @@ class Lab:
         given, model = run.options, os.path.join(self.folder, "model.json")
         with open(model, "w", encoding="utf-8") as out:
             json.dump(run.model, out)
-        precision, gradients = given["precision"], (given["lanes"] or given["batch"]) // given["grad-sequences"]
+        precision = given["precision"]
         flags = {"model": model, "threads": 1, "global-batch": given["batch"], "dtype": precision,
                  "dp": ranks // given["tp"] // given["cp"] // given["pp"],
-                 "grad-dtype": precision if given["grad-type"] == "16" else "fp32", "groups": given["groups"] or gradients & -gradients,
+                 "grad-dtype": precision if given["grad-type"] == "16" else "fp32",
                  **{name: int(given[name]) if given[name] is True else given[name] for name in PLANNED if given.get(name)}}
         command = [self.build + "/bin/gyre-plan", "memory", "--trainer", "--json", "-", *(["--keep-weights"] if given["keep-weights"] else []),
                    *(word for name, value in flags.items() for word in ("--" + name, str(value)))]

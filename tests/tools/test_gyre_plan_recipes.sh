@@ -65,8 +65,8 @@ check "said so, in gyre-train's table alone" [ "$(grep -c "adapters of rank 8 al
 check "the verdict is last" [ "$(tail -n 1 "$W/out" | cut -d ' ' -f 1-4)" = "most on stage 0:" ]
 plan memory --optimizer muon --trainer --dp 2 --zero 1 --global-batch 2
 want "of Muon" 0
-check "one moment of 12 layers' matrices, two of the rest; the longest row, 768 x 3072, what it is made orthogonal in, and its pieces" json \
-    'd["trainer"][0]["moments"] == 4 * (124439808 - 12 * 12 * 768 * 768 // 2) and d["trainer"][0]["muon"] == 4 * (768 * 3072 + 2 * (768 * 3072 + 768 * 768) + 768 * 3072)'
+check "one moment of 12 layers' matrices, two of the rest, 3 rows of padding among it; the longest row, 768 x 3072, what it is made orthogonal in, and its pieces" json \
+    'd["trainer"][0]["moments"] == 4 * (124439808 + 3 * 768 - 12 * 12 * 768 * 768 // 2) and d["trainer"][0]["muon"] == 4 * (768 * 3072 + 2 * (768 * 3072 + 768 * 768) + 768 * 3072)'
 plan memory --optimizer muon --dp 2 --zero 1 --global-batch 2
 check "the estimate has them, too" json 'abs(d["worst_stage"]["optimizer"] - 4 * 124439808 + 2 * 12 * 12 * 768 * 768) < 1e6'
 run "$P" memory --optimizer sgd

@@ -69,9 +69,32 @@ static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)
     return PLAN_OK;
 }
 
+static int of_trainer(const given_t *g)
+{
+    return g->is[TRAINER] || g->is[LORA];
+}
+
+/* What gyre-train takes by itself without a recipe, or with other degrees than the recipe's. */
+static void take_own_defaults(const given_t *g, pipe_recipe_t *r)
+{
+    pipe_layout_t *l = &r->layout;
+    if (g->is[TP] || g->is[CP] || g->is[PP])
+        l->ep = 1;
+    if (g->is[PP]) {
+        l->schedule = PIPE_1F1B;
+        l->chunks = 0;
+        l->balance = 0;
+    }
+    if (!g->text[RECIPE] && !g->text[MODEL]) {
+        resize_model(g, &r->model);
+        r->model.leaves = model_config_leaves(&r->model);
+    }
+}
+
 static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
 {
     pipe_layout_t *l = &r->layout;
+    const int own = of_trainer(g);
     resize_model(g, &r->model);
     l->dp = plan_given_count(g, DP, l->dp);
     l->tp = plan_given_count(g, TP, l->tp);
@@ -89,15 +112,19 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     r->batch.lanes = plan_given_count(g, LANES, r->batch.lanes);
     if (g->is[GLOBAL] || g->is[DP] || g->is[LEAF] || g->is[LANES]) {
         r->batch.batch = plan_given_count(g, GLOBAL, r->batch.batch);
-        r->batch.groups = 0;
+        r->batch.groups = own && !g->is[GLOBAL] ? r->batch.groups : 0;
     }
     r->batch.groups = plan_given_count(g, GROUPS, r->batch.groups);
+    if (own && r->batch.batch && (g->is[GLOBAL] || !g->text[RECIPE])) /* not as many groups as ranks */
+        r->batch = optim_batch_complete(&r->batch);
     r->per_node = plan_given_count(g, PER_NODE, r->per_node);
     if (r->nodes * r->per_node != l->tp * l->pp * pipe_layout_replicas(l))
         r->nodes = 0;
     plan_fit_leaves(&r->model, l->tp, l->ring ? 1 : pipe_layout_context(l));
     pipe_recipe_complete_for(r, g->is[KEEP], g->is[OFFLOAD]);
     gyre_status_t status = pipe_recipe_check(r);
+    if (status == GYRE_OK && own)
+        status = optim_batch_check(&r->batch, l->dp);
     if (status == GYRE_OK) /* a rank has no more together than its share */
         l->micro_batch = base_min_size(l->micro_batch, pipe_layout_longest(l, &r->batch));
     return status;
@@ -265,7 +292,7 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
         int id;
         const char *name;
     } own[] = {{KEEP, "keep-weights"}, {OFFLOAD, "offload"}, {THREADS, "threads"}};
-    q->trainer = g->is[TRAINER] || g->is[LORA];
+    q->trainer = of_trainer(g);
     q->own = (plan_trainer_t){.bucket_bytes = q->trainer ? trainer_bucket(g) : 0,
                               .keep = g->is[KEEP],
                               .offload = g->is[OFFLOAD],
@@ -302,7 +329,9 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         return PLAN_FAILED;
     if (given.text[SCALE])
         q.recipe = pipe_recipe_tiny(&q.recipe);
-    if (!given.is[TRAINER] && !given.is[LORA])
+    if (of_trainer(&given))
+        take_own_defaults(&given, &q.recipe);
+    else
         accumulate_in_place(&q.recipe.batch);
     code = apply_names(argv[0], &given, &q.recipe);
     if (code == PLAN_OK && apply(&given, &q.recipe) != GYRE_OK)
@@ -314,6 +343,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     q.gpus = plan_given_count(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = plan_given_count(&given, TOP, q.top);
     q.one_schedule = given.text[SCHEDULE] != NULL;
+    q.one_balance = given.text[BALANCE] != NULL;
     q.json = given.text[JSON];
     q.rows = given.text[ROWS];
     if (code == PLAN_OK)

@@ -26,6 +26,7 @@ typedef struct {
     /* of search */
     size_t gpus, top;
     int one_schedule; /* 1: only the recipe's, with as many chunks as fit */
+    int one_balance;  /* 1: --balance was given */
 } plan_question_t;
 
 typedef enum { PLAN_FOR_MEMORY = 1, PLAN_FOR_TIME = 2, PLAN_FOR_SEARCH = 4 } plan_for_t;

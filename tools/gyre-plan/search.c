@@ -127,6 +127,8 @@ int plan_search_question(int argc, char **argv)
                        .gpus = q.gpus,
                        .one_schedule = q.one_schedule,
                        .trainer = q.trainer ? &q.own : NULL};
+    if (q.trainer && !q.one_balance) /* what gyre-train takes with --pp */
+        s.recipe.layout.balance = 0;
     code = plan_search(&s) ? print_all(&q, &s) : PLAN_FAILED;
     if (code == PLAN_OK && s.founds == 0) {
         fflush(stdout); /* the verdict stands below */
