@@ -127,14 +127,23 @@ gyre_status_t base_file_sync(base_file_t *file)
     return GYRE_OK;
 }
 
+/* Why stdio failed, which keeps no reason: what comes next fails for the same one. */
+static int why_failed(const base_file_t *file)
+{
+    if (fflush(file->out) != 0)
+        return errno;
+    return file->target && write(fileno(file->out), "", 1) < 0 ? errno : 0;
+}
+
 gyre_status_t base_file_commit(base_file_t *file)
 {
     gyre_status_t status = GYRE_OK;
-    errno = 0;
-    int bad = ferror(file->out) != 0 || fflush(file->out) != 0;
+    int bad = ferror(file->out) != 0, err = bad ? why_failed(file) : 0;
     /* the content must be there before the name */
-    bad = bad || (file->target && base_sync_failed(fsync(fileno(file->out))));
-    int err = errno;
+    if (!bad && (fflush(file->out) != 0 || (file->target && base_sync_failed(fsync(fileno(file->out)))))) {
+        bad = 1;
+        err = errno;
+    }
     if (fclose(file->out) != 0 && !bad) {
         bad = 1;
         err = errno;

@@ -8,9 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -140,6 +142,30 @@ static void refuses(void **state)
     assert_true(base_file_check("/proc/gyre-file") != 0); /* also for users whom no permission stops */
 }
 
+/* The reason is that of the write that failed, however much came after it. */
+static void names_the_reason_of_an_early_write(void **state)
+{
+    (void)state;
+    static char text[100001];
+    struct rlimit before, small;
+    memset(text, 'x', sizeof(text) - 1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 8192;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    base_file_t file;
+    for (size_t pieces = 1; pieces <= 100; pieces += 99) {
+        assert_int_equal(base_file_begin(path, &file), GYRE_OK);
+        for (size_t i = 0; i < pieces; i++)
+            fwrite(text, 1, (sizeof(text) - 1) / pieces, file.out);
+        assert_int_equal(base_file_commit(&file), GYRE_ERR_IO);
+        assert_non_null(strstr(gyre_last_error(), strerror(EFBIG)));
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(signal(SIGXFSZ, SIG_DFL) != SIG_ERR);
+}
+
 /* What a run worked for is not thrown away because its name was taken meanwhile. */
 static void keeps_what_cannot_be_renamed(void **state)
 {
@@ -186,6 +212,7 @@ int main(void)
                                        cmocka_unit_test(follows_a_link),
                                        cmocka_unit_test(writes_to_what_is_no_file),
                                        cmocka_unit_test(refuses),
+                                       cmocka_unit_test(names_the_reason_of_an_early_write),
                                        cmocka_unit_test(keeps_what_cannot_be_renamed),
                                        cmocka_unit_test(passes_over_names_that_are_taken)};
     return cmocka_run_group_tests(tests, begin, end);
