@@ -29,6 +29,7 @@ gyre_status_t train_record_open(train_record_t *record, const train_config_t *op
         if (status != GYRE_OK)
             return status;
     }
+    record->log_path = options->log;
     if (!options->log)
         return GYRE_OK;
     /* the old content stays for now: a run that is resumed appends to it */
@@ -57,7 +58,7 @@ static gyre_status_t written(train_record_t *record)
 {
     if (fflush(record->log) == 0 && !ferror(record->log))
         return GYRE_OK;
-    record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log %s", record->log_path);
     fclose(record->log);
     record->log = NULL;
     return record->log_status;
@@ -77,7 +78,7 @@ static gyre_status_t cut(train_record_t *record, off_t bytes)
     if (!is_file(record))
         return GYRE_OK;
     if (ftruncate(fd, bytes) != 0 || lseek(fd, bytes, SEEK_SET) < 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot cut the log");
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot cut the log %s", record->log_path);
     return GYRE_OK;
 }
 
@@ -446,7 +447,8 @@ static gyre_status_t finish_log(train_record_t *record)
         put_memory(record->log, &record->memory);
     gyre_status_t status = written(record);
     if (status == GYRE_OK && fclose(record->log) != 0)
-        status = record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+        status = record->log_status =
+            gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log %s", record->log_path);
     record->log = NULL;
     return status;
 }

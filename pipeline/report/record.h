@@ -59,6 +59,7 @@ typedef struct {
     train_step_t *step; /* [steps], owned */
     size_t steps, room;
     FILE *log;            /* NULL: none, or it failed */
+    const char *log_path; /* of the options, borrowed */
     train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
     uint64_t spikes;      /* steps of the whole run that were skipped as such */
     uint64_t unlearned;   /* steps of the whole run of which no token was learned */

@@ -223,6 +223,8 @@ check "and the end of the log" grep -q weights_hash "$W/kept.jsonl"
 check "and the summary" grep -q "^validation loss" "$W/out"
 check "which says what is not" grep -q "^weights .*/dev/full: not written" "$W/out"
 check "/dev/full is still a device" [ -c /dev/full ]
+run "$TRAIN" "${short[@]}" --report none --log /dev/full
+want "a log that is full" 1 "cannot write the log /dev/full: No space left"
 run "$TRAIN" "${short[@]}" --save /dev/null --report /dev/null --log /dev/null
 want "results for nobody" 0
 check "/dev/null is still a device" [ -c /dev/null ]
