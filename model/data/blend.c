@@ -166,17 +166,15 @@ static gyre_status_t refuse_held_out(const model_data_t *data, size_t source, si
     const double fraction = data->valid_fraction, least = fraction < 0.5 ? fraction : 1.0 - fraction;
     const uint64_t shorter = held < train ? held : train;
     const char *unit = data->is_text ? "bytes" : "tokens";
-    if (shorter < 2)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "%s holds %" PRIu64 " %s: too little to train on; name more with --data",
-                         sources_path(tokens), tokens->count, unit);
-    return gyre_fail(
-        GYRE_ERR_INVALID,
-        "%s holds %" PRIu64 " %s, of which the last %.6g (%" PRIu64
-        ") are for validation: too short for one sequence of %zu tokens; name at least %.0f %s with "
-        "--data, take --seq %" PRIu64 " or less, or another --valid-fraction",
-        sources_path(tokens), tokens->count, unit, fraction, held, seq, ceil((double)(seq + 1) / least), unit,
-        shorter - 1);
+    char fewer[48] = "";
+    if (shorter > 1)
+        snprintf(fewer, sizeof fewer, ", take --seq %" PRIu64 " or less", shorter - 1);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s holds %" PRIu64 " %s, of which the last %.6g (%" PRIu64
+                     ") are for validation: too short for one sequence of %zu tokens; name at least %.0f %s "
+                     "with --data%s, or another --valid-fraction",
+                     sources_path(tokens), tokens->count, unit, fraction, held, seq,
+                     ceil((double)(seq + 1) / least), unit, fewer);
 }
 
 /* A part must hold a sequence and its last target. */

@@ -103,6 +103,8 @@ run "$TRAIN" "${SMALL[@]}" --steps 1 --valid-fraction 0.2 --valid-data "$W/loud"
 want "both" 2 "leave one of them out"
 run "$TRAIN" "${SMALL[@]}" --steps 1 --valid-fraction 0.001
 want "too small a part" 2 "the last 0.001 \([0-9]+\) are for validation: too short for one sequence of 32 tokens; name at least 33000 bytes"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --valid-fraction 0.000001
+want "nothing in it" 2 "the last 1e-06 \(0\) are for validation: .* name at least 33000000 bytes with --data, or another --valid-fraction"
 
 # ---- named sets, over an interruption
 run "$TRAIN" "${SMALL[@]}" --steps 8 --valid-data "$SETS" --log "$W/whole"
