@@ -202,7 +202,19 @@ static gyre_status_t check_activations(const train_config_t *o)
     return GYRE_OK;
 }
 
-/* Logs what is asked for and has no effect in this layout. */
+/* 1: the option was given, with another value than its default. */
+static int is_asked(const train_config_t *o, const train_config_t *defaults, const char *flag)
+{
+    char value[64], other[64];
+    const char *name = NULL;
+    size_t i = 0;
+    while (train_config_row(o, i, &name, value, sizeof value) && strcmp(name, flag) != 0)
+        i++;
+    return train_config_given(o, flag) && train_config_row(defaults, i, &name, other, sizeof other) &&
+           strcmp(value, other) != 0;
+}
+
+/* Logs what is asked for and has no effect in this layout; not of defaults, which a log's "config" has. */
 static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
 {
     const int constant = o->lr_schedule == OPTIM_CURVE_CONSTANT;
@@ -226,9 +238,12 @@ static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
          "only --zero 3 and 16-bit weights gather or expand any"},
     };
-    for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
-        if (rule[i].idle && train_config_given(o, rule[i].flag))
+    train_config_t defaults;
+    const int known = train_config_defaults(&defaults);
+    for (size_t i = 0; known && i < sizeof rule / sizeof rule[0]; i++)
+        if (rule[i].idle && is_asked(o, &defaults, rule[i].flag))
             log_warning("--%s has no effect here: %s", rule[i].flag, rule[i].why);
+    train_config_free(&defaults);
 }
 
 /* cuBLASLt may add in another order for another number of rows. */

@@ -113,6 +113,8 @@ cat >"$W/model.json" <<'END'
 {"model_type": "gyre", "vocab": 256, "vocab_padded": 264, "seq": 32, "layers": 1, "hidden": 32, "heads": 4, "leaves": 2,
  "dropout": 0.1}
 END
+again "defaults" --data "$W/text" --steps 3 --layers 1 --hidden 32 --eval-sequences 2 --sample-tokens 0
+check "no warning of what the log says" bash -c '! grep "no effect" "$1"' - "$W/err"
 again "a model's file" --model "$W/model.json" --data "$W/text" --steps 3 --eval-sequences 2 --sample-tokens 0 --time-limit 1000
 LOSSES=(--model "$W/model.json" --data "$W/text" --checkpoint "$W/kept3" --sample-tokens 0 --eval-sequences 2 --report none)
 run "$TRAIN" "${LOSSES[@]}" --steps 1
