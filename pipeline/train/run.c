@@ -106,6 +106,11 @@ static gyre_status_t check_sound(train_run_t *run, const pipe_train_step_t *step
     unsigned long long number = (unsigned long long)run->next + 1;
     double lr = run->options->lr, least = run->options->loss_scale_min;
     run->unsound = isfinite(step->loss) ? 0 : run->unsound + 1;
+    if (!before && number == 1 && run->options->load && !isfinite(step->loss))
+        return DIVERGED(run,
+                        "step 1: the loss is not finite (%g) before any update: %s has weights that are no "
+                        "numbers, or are too large",
+                        step->loss, run->options->load);
     if (!before && (!isfinite(step->loss) || !isfinite(step->zero.norm)))
         return DIVERGED(run,
                         "step %llu: the loss (%g) or the gradient's norm (%g) is no longer finite: take a "

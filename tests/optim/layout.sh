@@ -205,6 +205,15 @@ run "$TRAIN" --load "$W/headless.st" --heads 3 --data "$W/text" --steps 0 --samp
 want "heads by flag" 0
 sed 's/"n_head":"3"/"n_head":"x"/' "$W/one.st" >"$W/badheads.st"
 refuse "malformed heads" "n_head in the metadata of .*badheads.st" --load "$W/badheads.st" --data "$W/text"
+python3 - "$W/one.st" "$W/nan.st" <<'END'
+import sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+at = 8 + int.from_bytes(raw[:8], "little")
+raw[at : at + 4] = b"\0\0\xc0\x7f"
+open(sys.argv[2], "wb").write(raw)
+END
+run "$TRAIN" --load "$W/nan.st" --data "$W/text" --steps 2 --report none
+want "weights that are no numbers" 1 "step 1: the loss is not finite \(-?nan\) before any update: $W/nan.st has weights that are no numbers"
 
 # what cannot be written is refused at the start; what fails at the end loses nothing else
 short=(--data "$W/text" "${SMALL[@]:0:10}" --steps 2 --sample-tokens 0)
