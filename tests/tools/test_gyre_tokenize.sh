@@ -143,6 +143,11 @@ done
 check "a long line without memory: $lacked errors, $wrong wrong" [ "$lacked" -gt 2 -a "$wrong" = 0 ]
 rm -f "$W/long.jsonl" "$W/long.gyt" "$W/few.gyt"
 
+printf 'the only copy' >"$W/copy"
+ln -s copy "$W/linked"
+run "$T" --tokenizer bytes --out "$W/linked" "$W/copy"
+want "an input as output" 2 "--out $W/linked would replace the INPUT $W/copy: name another file"
+check "which is still there" grep -qx 'the only copy' "$W/copy"
 run "$T" --tokenizer bytes --jsonl --out "$W/none/x.gyt" "$W/bad.jsonl"
 want "an output that cannot be written, before any text is read" 1 'cannot write .*none/x.gyt'
 refuse "no tokenizer" '--tokenizer is missing' --out "$W/x.gyt" "$W/text"

@@ -58,8 +58,12 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
         if (!grown)
             break;
         input->listed = grown;
-        struct stat info;
-        int folder = stat(options->inputs[i], &info) == 0 && S_ISDIR(info.st_mode);
+        struct stat info, out_info;
+        int known = stat(options->inputs[i], &info) == 0, folder = known && S_ISDIR(info.st_mode);
+        if (known && stat(options->out, &out_info) == 0 && out_info.st_dev == info.st_dev &&
+            out_info.st_ino == info.st_ino && S_ISREG(info.st_mode))
+            status = gyre_fail(GYRE_ERR_INVALID, "--out %s would replace the INPUT %s: name another file",
+                               options->out, options->inputs[i]);
         if (input->files.count > before)
             memset(input->listed + before, folder, input->files.count - before);
     }
