@@ -4,9 +4,12 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/text/json.h"
 #include "model/network/hf_deepseek.h"
 #include "model/network/hf_rope.h"
 #include "model/network/hf_values.h"
@@ -564,5 +567,20 @@ gyre_status_t model_config_to_json(const model_config_t *config, json_t **out)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a model's config.json");
     }
     *out = object;
+    return GYRE_OK;
+}
+
+gyre_status_t model_config_hash(const model_config_t *config, uint64_t *out)
+{
+    json_t *object;
+    gyre_status_t status = model_config_to_json(config, &object);
+    if (status != GYRE_OK)
+        return status;
+    char *text = base_json_dump(object, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(object);
+    if (!text)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the model as text");
+    *out = base_hash64(text, strlen(text), 0);
+    free(text);
     return GYRE_OK;
 }

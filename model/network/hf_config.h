@@ -58,6 +58,9 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, si
 /* Makes config.json of model_config_family(config), with "architectures" if `transformers` has a class: a new
  * reference. Reading it gives the same configuration (completed). NO_MEMORY. */
 gyre_status_t model_config_to_json(const model_config_t *config, json_t **out);
+/* Of all that model_config_to_json writes: configurations that differ in it have different ones.
+ * NO_MEMORY. */
+gyre_status_t model_config_hash(const model_config_t *config, uint64_t *out);
 
 /* The largest of 4, 2, 1 that divides what leaves must divide. */
 size_t model_config_leaves(const model_config_t *config);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/load/part.c: opens a model on each rank, finds the rank's place, and reads what belongs there. */
+/* pipeline/load/part.c: opens a model on each rank, compares the ranks, finds the rank's place, and reads
+ * what belongs there. */
 #include "pipeline/load/part.h"
 
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "model/kernels/kernels.h"
+#include "model/network/hf_config.h"
 #include "pipeline/agree/agree.h"
 
 typedef struct {
@@ -55,6 +57,47 @@ static gyre_status_t open_model(void *user)
     return status == GYRE_OK ? model_params_create(pipe_source_model(part->source), &part->whole) : status;
 }
 
+/* What a rank has opened. */
+typedef struct {
+    uint64_t model, checkpoint; /* hashes; 0: it is no checkpoint */
+} opened_t;
+
+typedef struct {
+    const char *path;
+    opened_t mine, first; /* first: rank 0's */
+} comparison_t;
+
+static gyre_status_t compare(void *user)
+{
+    const comparison_t *c = user;
+    const opened_t *mine = &c->mine, *first = &c->first;
+    if (mine->model != first->model)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--load %s: this rank has found another model there than rank 0: all ranks must see "
+                         "the same files",
+                         c->path);
+    if (mine->checkpoint != first->checkpoint)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--load %s: this rank has found another checkpoint there than rank 0: all ranks must "
+            "see the same files",
+            c->path);
+    return GYRE_OK;
+}
+
+/* Hosts may have other files under one name. */
+static gyre_status_t compare_ranks(const opening_t *o)
+{
+    const pipe_source_t *source = o->part->source;
+    comparison_t c = {.path = o->config.source.path, .mine = {.checkpoint = pipe_source_hash(source)}};
+    gyre_status_t status = model_config_hash(pipe_source_model(source), &c.mine.model);
+    status = pipe_agree(o->part->world, status, NULL);
+    c.first = c.mine;
+    if (status == GYRE_OK)
+        status = gyre_broadcast(&c.first, &c.first, sizeof c.first, GYRE_UINT8, 0, o->part->world);
+    return status == GYRE_OK ? pipe_by_all(o->part->world, compare, &c, NULL) : status;
+}
+
 static gyre_status_t make_groups(pipe_part_t *part)
 {
     const int tp = (int)part->place.tp, pp = (int)part->place.pp;
@@ -94,6 +137,8 @@ gyre_status_t pipe_part_open(gyre_comm_t *world, const pipe_part_config_t *confi
     gyre_status_t status = pipe_source_choose(world, &opening.config.source, NULL);
     if (status == GYRE_OK)
         status = pipe_by_all(world, open_model, &opening, NULL);
+    if (status == GYRE_OK)
+        status = compare_ranks(&opening);
     out->threads = config->threads;
     if (status == GYRE_OK && config->threads == 0)
         status = pipe_threads_share(world, &out->threads);

@@ -32,7 +32,8 @@ typedef struct {
 
 /* Opens the model and reads this rank's part. Collective; an error is that of every rank, and the first rank
  * that failed has logged it: those of pipe_source_open and pipe_source_read; INVALID: degrees that do not fit
- * ranks or layers; UNSUPPORTED: prefix masks; NO_MEMORY. pipe_part_close follows in any case. */
+ * ranks or layers, ranks that have found other models or checkpoints; UNSUPPORTED: prefix masks; NO_MEMORY.
+ * pipe_part_close follows in any case. */
 gyre_status_t pipe_part_open(gyre_comm_t *world, const pipe_part_config_t *config, pipe_part_t *out);
 void pipe_part_close(pipe_part_t *part);
 /* A rank of the last stage, of `world`: what that stage has computed, all of its ranks have. */

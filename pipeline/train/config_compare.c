@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/hash.h"
 #include "model/network/hf_config.h"
 #include "pipeline/agree/agree.h"
@@ -43,21 +42,6 @@ static uint64_t hash_row(const train_config_t *options, const train_row_t *row)
     if (row->kind == TRAIN_SWITCH || row->kind == TRAIN_CHOICE)
         return base_hash64(at, sizeof(int), 0);
     return base_hash64(at, sizeof(uint64_t), 0); /* or a double */
-}
-
-static gyre_status_t hash_model(const train_run_t *run, uint64_t *hash)
-{
-    json_t *object;
-    gyre_status_t status = model_config_to_json(&run->shape, &object);
-    if (status != GYRE_OK)
-        return status;
-    char *text = base_json_dump(object, JSON_COMPACT | JSON_SORT_KEYS);
-    json_decref(object);
-    if (!text)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the model as text");
-    *hash = base_hash64(text, strlen(text), 0);
-    free(text);
-    return GYRE_OK;
 }
 
 /* Sizes, and the sequences that the run begins with; all content where --checkpoint has made it known. */
@@ -95,7 +79,7 @@ static gyre_status_t look(const train_run_t *run, uint64_t *fact)
     for (size_t i = 0; i < train_rows_count; i++)
         fact[i] = hash_row(run->options, &train_rows[i]);
     fact[FACT_CHECKPOINT] = run->source ? pipe_source_hash(run->source) : 0;
-    gyre_status_t status = hash_model(run, &fact[FACT_MODEL]);
+    gyre_status_t status = model_config_hash(&run->shape, &fact[FACT_MODEL]);
     return status == GYRE_OK ? hash_data(run, &fact[FACT_DATA], &fact[FACT_VALIDATION]) : status;
 }
 

@@ -118,6 +118,28 @@ row = json.load(open("special.json"))["results"][0]
 assert (row["tokens"], row["bytes"]) == (9, 11), row
 PY
 
+# ranks that find other checkpoints, as while a run goes on, and other models
+cp -r run newest0
+for steps in 3 6; do
+    "$B/bin/gyre-train" --data text --layers 2 --hidden 64 --heads 4 --seq 192 --batch 4 --steps $steps --lr 0.02 --checkpoint "other$steps" \
+        --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+done
+"$B/bin/gyre-train" --data text --layers 1 --hidden 64 --heads 4 --seq 192 --batch 4 --steps 1 --checkpoint shape --report none \
+    --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+# shellcheck disable=SC2016 # each rank's own
+differ() { # TEXT: is what rank 1 meets that has newest1
+    local code=0
+    timeout 60 "$UCX_RUN" -n 2 sh -c 'exec "$0" --load "newest$GYRE_RANK" whole' "$EVAL" >differ.out 2>differ.err || code=$?
+    check "other checkpoints: exit status $code: $(cat differ.out)" test $code = 2
+    check "not refused with $1: $(cat differ.err)" grep -qF -- "$1" differ.err
+}
+ln -s other3 newest1
+differ "cannot open newest1/step-000000000006/index.json" # rank 0 chooses
+ln -sfn other6 newest1
+differ "--load newest1: this rank has found another checkpoint there than rank 0"
+ln -sfn shape newest1
+differ "--load newest1: this rank has found another model there than rank 0"
+
 # ---- questions ----
 python3 "$QUESTIONS" write || bad "the questions"
 for task in hellaswag arc mmlu; do
