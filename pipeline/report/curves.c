@@ -13,7 +13,7 @@ typedef struct {
     int noisy;    /* 1: the mean of neighbours is drawn over the steps themselves */
     int power;    /* 1: the axis is the exponent of two */
     double usual; /* where every step has this value nothing is drawn; NaN: always */
-    double (*of)(const train_record_t *record, const train_step_t *step);
+    svg_value_t *of;
 } curve_t;
 
 static double rate_of(const train_record_t *record, const train_step_t *step)
@@ -96,15 +96,15 @@ static const curve_t curves[] = {
 
 enum { WIDTH = 420, HEIGHT = 190 };
 
-/* The mean of the known values around step i, as many on one side as on the other. */
-static double around(const train_record_t *record, const curve_t *curve, size_t i)
+/* The mean of the known values around step i, as many on one side as on the other: it does not lag. */
+static double around(const train_record_t *record, svg_value_t *of, size_t i)
 {
     size_t reach = record->steps / 100 + 1, n = 0;
     reach = reach < i ? reach : i;
     reach = reach < record->steps - 1 - i ? reach : record->steps - 1 - i;
     double sum = 0.0;
     for (size_t k = i - reach; k <= i + reach; k++) {
-        double value = curve->of(record, &record->step[k]);
+        double value = of(record, &record->step[k]);
         if (isfinite(value)) {
             sum += value;
             n++;
@@ -113,17 +113,17 @@ static double around(const train_record_t *record, const curve_t *curve, size_t 
     return n ? sum / (double)n : NAN;
 }
 
-/* A line through what is known; it is interrupted where nothing is. Outside of the frame it runs along its
- * edge. */
-static void line(FILE *out, const svg_frame_t *f, const train_record_t *record, const curve_t *curve,
-                 int smooth)
+/* smooth: the mean of neighbours. strong: the line that is meant. At most one point per half unit of width:
+ * long runs stay small. */
+static void line(FILE *out, const svg_frame_t *f, const train_record_t *record, svg_value_t *of,
+                 const char *color, int smooth, int strong)
 {
     size_t stride = record->steps / (size_t)(2 * (f->width - f->left - f->right)) + 1;
     int open = 0;
     for (size_t i = 0; i < record->steps; i++) {
         if (i % stride != 0 && i + 1 != record->steps)
             continue;
-        double y = smooth ? around(record, curve, i) : curve->of(record, &record->step[i]);
+        double y = smooth ? around(record, of, i) : of(record, &record->step[i]);
         if (!isfinite(y)) {
             if (open)
                 fprintf(out, "\"/>\n");
@@ -134,14 +134,21 @@ static void line(FILE *out, const svg_frame_t *f, const train_record_t *record, 
             fprintf(out,
                     "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
                     "stroke-linejoin=\"round\" points=\"",
-                    curve->color, smooth || !curve->noisy ? "2" : "1",
-                    smooth || !curve->noisy ? "1" : "0.28");
+                    color, strong ? "2" : "1", strong ? "1" : "0.28");
         open = 1;
         fprintf(out, "%.1f,%.1f ", svg_x(f, (double)record->step[i].step),
                 svg_y(f, fmax(f->y0, fmin(y, f->y1))));
     }
     if (open)
         fprintf(out, "\"/>\n");
+}
+
+void svg_steps(FILE *out, const svg_frame_t *f, const train_record_t *record, svg_value_t *of,
+               const char *color, int noisy)
+{
+    line(out, f, record, of, color, 0, !noisy);
+    if (noisy)
+        line(out, f, record, of, color, 1, 1);
 }
 
 /* The range of the axis; 0: there is nothing to draw. A few outliers must not flatten the rest: the axis ends
@@ -187,9 +194,7 @@ static void draw(FILE *out, const train_record_t *record, const curve_t *curve)
     fprintf(out, "<figure><figcaption>%s</figcaption>\n", curve->title);
     svg_open(out, &f, curve->title);
     svg_axes(out, &f, "", "");
-    line(out, &f, record, curve, 0);
-    if (curve->noisy)
-        line(out, &f, record, curve, 1);
+    svg_steps(out, &f, record, curve->of, curve->color, curve->noisy);
     for (size_t i = 0; (curve->of == norm_of || curve->power) && i < record->steps; i++)
         if (record->step[i].skipped || record->step[i].spike)
             fprintf(

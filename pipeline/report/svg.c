@@ -101,19 +101,21 @@ static void labels(FILE *out, label_t *label, size_t n)
     }
 }
 
+static void widen(double value, double *low, double *high)
+{
+    if (isfinite(value)) { /* a step whose update is left out may have another loss */
+        *low = fmin(*low, value);
+        *high = fmax(*high, value);
+    }
+}
+
 static svg_frame_t loss_frame(const train_record_t *record)
 {
     double low = record->unigram, high = record->unigram;
-    const double ends[] = {record->first_val, record->final_val};
-    for (size_t i = 0; i < record->steps; i++) {
-        low = fmin(low, record->step[i].loss);
-        high = fmax(high, record->step[i].loss);
-    }
-    for (size_t i = 0; i < 2; i++)
-        if (!isnan(ends[i])) {
-            low = fmin(low, ends[i]);
-            high = fmax(high, ends[i]);
-        }
+    for (size_t i = 0; i < record->steps; i++)
+        widen(record->step[i].loss, &low, &high);
+    widen(record->first_val, &low, &high);
+    widen(record->final_val, &low, &high);
     double step = base_svg_tick(fmax(high - low, 0.1), 6);
     svg_frame_t f = wide;
     f.x1 = record->steps ? (double)record->step[record->steps - 1].step : 1.0;
@@ -123,35 +125,19 @@ static svg_frame_t loss_frame(const train_record_t *record)
     return f;
 }
 
-/* The mean loss of the steps around step i: centred, so that it does not lag. */
-static double around(const train_record_t *record, size_t i)
+static double loss_of(const train_record_t *record, const train_step_t *step)
 {
-    size_t reach = record->steps / 100 + 1;
-    size_t from = i > reach ? i - reach : 0, to = i + reach < record->steps ? i + reach + 1 : record->steps;
-    if (i - from != to - 1 - i) { /* as far to one side as to the other, also near the ends */
-        size_t half = i - from < to - 1 - i ? i - from : to - 1 - i;
-        from = i - half;
-        to = i + half + 1;
-    }
-    double sum = 0.0;
-    for (size_t k = from; k < to; k++)
-        sum += record->step[k].loss;
-    return sum / (double)(to - from);
+    (void)record;
+    return step->loss;
 }
 
-/* At most one point per half unit of width: long runs stay small. */
-static void train_line(FILE *out, const svg_frame_t *f, const train_record_t *record, int smooth)
+/* The last that is a number; NaN: none is. */
+static double last_loss(const train_record_t *record)
 {
-    size_t stride = record->steps / (2 * (WIDTH - LEFT - RIGHT)) + 1;
-    fprintf(out,
-            "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
-            "stroke-linejoin=\"round\" points=\"",
-            BLUE, smooth ? "2" : "1", smooth ? "1" : "0.28");
-    for (size_t i = 0; i < record->steps; i++)
-        if (i % stride == 0 || i + 1 == record->steps)
-            fprintf(out, "%.1f,%.1f ", svg_x(f, (double)record->step[i].step),
-                    svg_y(f, smooth ? around(record, i) : record->step[i].loss));
-    fprintf(out, "\"/>\n");
+    size_t i = record->steps;
+    while (i > 0 && !isfinite(record->step[i - 1].loss))
+        i--;
+    return i > 0 ? record->step[i - 1].loss : NAN;
 }
 
 static void val_line(FILE *out, const svg_frame_t *f, const train_record_t *record)
@@ -160,16 +146,16 @@ static void val_line(FILE *out, const svg_frame_t *f, const train_record_t *reco
     fprintf(out,
             "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-linejoin=\"round\" points=\"",
             ORANGE);
-    if (!isnan(record->first_val))
+    if (isfinite(record->first_val))
         fprintf(out, "%.1f,%.1f ", svg_x(f, 0), svg_y(f, record->first_val));
     for (size_t i = 0; i < record->steps; i++)
-        if (!isnan(record->step[i].val)) {
+        if (isfinite(record->step[i].val)) {
             fprintf(out, "%.1f,%.1f ", svg_x(f, (double)record->step[i].step), svg_y(f, record->step[i].val));
             points++;
         }
     fprintf(out, "\"/>\n");
     for (size_t i = 0; i < record->steps && points <= 60; i++)
-        if (!isnan(record->step[i].val))
+        if (isfinite(record->step[i].val))
             fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n",
                     svg_x(f, (double)record->step[i].step), svg_y(f, record->step[i].val), ORANGE);
 }
@@ -186,13 +172,11 @@ void train_svg_loss(FILE *out, const train_record_t *record, int is_text)
     label_t label[3] = {
         {.wish = unigram, .name = is_text ? "byte entropy" : "token entropy", .color = MUTED}};
     size_t n = 1;
-    if (record->steps > 0) {
-        train_line(out, &f, record, 0);
-        train_line(out, &f, record, 1);
-        label[n++] = (label_t){
-            .wish = svg_y(&f, record->step[record->steps - 1].loss), .name = "training", .color = BLUE};
+    if (isfinite(last_loss(record))) {
+        svg_steps(out, &f, record, loss_of, BLUE, 1);
+        label[n++] = (label_t){.wish = svg_y(&f, last_loss(record)), .name = "training", .color = BLUE};
     }
-    if (!isnan(record->final_val)) {
+    if (isfinite(record->final_val)) {
         val_line(out, &f, record);
         label[n++] = (label_t){.wish = svg_y(&f, record->final_val), .name = "validation", .color = ORANGE};
     }

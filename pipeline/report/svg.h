@@ -34,6 +34,13 @@ void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y
 /* A coloured square and a name. */
 void svg_key(FILE *out, double x, double y, const char *color, const char *name);
 
+/* A step's figure; not finite: it is not known. */
+typedef double svg_value_t(const train_record_t *record, const train_step_t *step);
+/* A line through what is known; it is interrupted where nothing is. Outside of the frame it runs along its
+ * edge. noisy: the mean of neighbours is drawn over the steps themselves. */
+void svg_steps(FILE *out, const svg_frame_t *f, const train_record_t *record, svg_value_t *of,
+               const char *color, int noisy);
+
 /* Inline SVG. is_text: tokens are bytes. */
 void train_svg_loss(FILE *out, const train_record_t *record, int is_text);
 void train_svg_time(FILE *out, const train_record_t *record);

@@ -334,7 +334,9 @@ static void make_steps(train_record_t *record)
     for (uint64_t s = 1; s <= 300; s++) {
         int skipped = s < 3 || s == 170;
         train_step_t step = {.step = s,
-                             .loss = 1.9 + 3.6 / sqrt((double)s),
+                             .loss = s == 2     ? INFINITY
+                                     : s == 170 ? NAN
+                                                : 1.9 + 3.6 / sqrt((double)s),
                              .grad_norm = skipped ? INFINITY : 0.8 + 4.0 / (double)s + 0.2 * sin((double)s),
                              .lr = s < 40 ? 3e-3 * (double)s / 40 : 3e-3 * (1 - (double)(s - 40) / 300),
                              .val = s % 50 == 0 ? 1.92 + 3.6 / sqrt((double)s) : NAN,
