@@ -118,6 +118,31 @@ row = json.load(open("special.json"))["results"][0]
 assert (row["tokens"], row["bytes"]) == (9, 11), row
 PY
 
+# nor is the space that a tokenizer puts in front of each text of a folder
+python3 - <<'PY'
+import json
+vocab = {c: i for i, c in enumerate(["<s>", "<unk>", "\u2581", *"abcdefgh"])}
+space = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+back = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+text = {"Sequence": {"id": "A", "type_id": 0}}
+tokenizer = {"added_tokens": [{"id": 0, "content": "<s>", "special": True}], "model": {"type": "BPE", "unk_token": "<unk>", "vocab": vocab, "merges": []},
+             "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, space]},
+             "decoder": {"type": "Sequence", "decoders": [back, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}}
+json.dump(tokenizer, open("space.json", "w"))
+tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [begin, text], "pair": [begin, text, begin, text],
+                               "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}
+json.dump(tokenizer, open("begin.json", "w"))
+PY
+mkdir texts
+printf 'ab cd' >texts/1
+printf ' e fgh' >texts/2
+for case in begin:texts/1:5 space:texts/1:5 begin:texts:11 space:texts:11; do
+    IFS=: read -r tokenizer texts bytes <<<"$case"
+    run spaces --load special.safetensors --heads 2 --tokenizer "$tokenizer.json" "$texts"
+    json spaces.json "r[0]['bytes'] == $bytes" || bad "$case: $(cat spaces.json)"
+done
+
 # ranks that find other checkpoints, as while a run goes on, and other models
 cp -r run newest0
 for steps in 3 6; do

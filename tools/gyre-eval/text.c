@@ -35,8 +35,24 @@ static gyre_status_t read_ids(const eval_t *eval, const model_tokens_t *tokens, 
     return status;
 }
 
-/* Text as the tokenizer's ids, file by file; what it puts in front of a text is in front of the first. */
-static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pipe_prompts_t *ids)
+/* Adds the bytes of a text's first token that are not of the text: some tokenizers put a space in front. */
+static gyre_status_t add_spare(const model_tokenizer_t *tokenizer, model_token_t first, size_t *spare)
+{
+    unsigned char *text;
+    size_t whole = 0, own;
+    gyre_status_t status = model_decode(tokenizer, &first, 1, &text, &own);
+    if (status != GYRE_OK)
+        return status;
+    if (model_tokenizer_bytes(tokenizer, first, &whole) && whole > own)
+        *spare += whole - own;
+    free(text);
+    return GYRE_OK;
+}
+
+/* Text as the tokenizer's ids, file by file; what it puts in front of a text is in front of the first.
+ * *spare: bytes of scored tokens that are not of a text. */
+static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pipe_prompts_t *ids,
+                            size_t *spare)
 {
     const size_t limit = eval->options->limit ? eval->options->limit : SIZE_MAX;
     const model_specials_t nothing = {0};
@@ -45,6 +61,7 @@ static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pi
     for (size_t p = 0; status == GYRE_OK && ids->total < limit && p < tokens->parts; p++) {
         const model_tokens_part_t *part = &tokens->part[p];
         const model_token_t *made = NULL;
+        const size_t before = p == 0 ? eval->begin.count : 0;
         const size_t bytes = (size_t)part->count, good = base_utf8_span(part->at, bytes);
         size_t count = 0;
         if (good < bytes)
@@ -55,8 +72,12 @@ static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pi
         model_encoder_begin(encoder, p == 0 ? &eval->begin : &nothing);
         if (status == GYRE_OK)
             status = model_encode(encoder, part->at, bytes, &made, &count);
+        const size_t kept = base_min_size(count, limit - ids->total);
+        if (status == GYRE_OK && kept > before &&
+            ids->total + before > 0) /* the first of all is not scored */
+            status = add_spare(eval->tokenizer, made[before], spare);
         if (status == GYRE_OK)
-            status = pipe_prompts_extend(ids, made, base_min_size(count, limit - ids->total));
+            status = pipe_prompts_extend(ids, made, kept);
     }
     model_encoder_destroy(encoder);
     return status;
@@ -83,7 +104,7 @@ static gyre_status_t check_tokenizer(const eval_t *eval, const model_tokens_t *t
 }
 
 /* Rank 0. */
-static gyre_status_t read_text(const eval_t *eval, const char *path, pipe_prompts_t *ids)
+static gyre_status_t read_text(const eval_t *eval, const char *path, pipe_prompts_t *ids, size_t *spare)
 {
     model_tokens_t *tokens;
     gyre_status_t status = model_tokens_open(path, eval->options->format, &tokens);
@@ -96,7 +117,8 @@ static gyre_status_t read_text(const eval_t *eval, const char *path, pipe_prompt
     if (status == GYRE_OK)
         status = pipe_prompts_add(ids, NULL, 0, 0);
     if (status == GYRE_OK)
-        status = text && !is_bytes(eval->tokenizer) ? encode(eval, tokens, ids) : read_ids(eval, tokens, ids);
+        status = text && !is_bytes(eval->tokenizer) ? encode(eval, tokens, ids, spare)
+                                                    : read_ids(eval, tokens, ids);
     if (status == GYRE_OK && ids->total < 2)
         status = gyre_fail(GYRE_ERR_INVALID,
                            "%s has %zu tokens: 2 or more are needed, since the first is not scored", path,
@@ -123,7 +145,8 @@ gyre_status_t eval_text(eval_t *eval, const char *path)
     pipe_prompts_t ids = {0};
     pipe_perplexity_t perplexity;
     float *said = NULL;
-    gyre_status_t status = gyre_comm_rank(eval->comm) == 0 ? read_text(eval, path, &ids) : GYRE_OK;
+    size_t spare = 0;
+    gyre_status_t status = gyre_comm_rank(eval->comm) == 0 ? read_text(eval, path, &ids, &spare) : GYRE_OK;
     status = pipe_prompts_share(eval->comm, status, &ids);
     if (status == GYRE_OK) {
         said = calloc(ids.total, sizeof *said);
@@ -136,7 +159,7 @@ gyre_status_t eval_text(eval_t *eval, const char *path)
         status = pipe_perplexity(eval->evaluator, ids.tokens, ids.total, stride, said, &perplexity);
     if (status == GYRE_OK && eval->results)
         results_text(eval->results, path, ids.tokens, ids.total, said,
-                     count_bytes(eval->tokenizer, ids.tokens, ids.total), &perplexity);
+                     count_bytes(eval->tokenizer, ids.tokens, ids.total) - spare, &perplexity);
     free(said);
     pipe_prompts_free(&ids);
     return status;
