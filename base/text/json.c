@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
@@ -277,6 +278,26 @@ gyre_status_t base_json_write(const char *path, const json_t *value)
     }
     fputc('\n', file.out);
     return base_file_commit(&file);
+}
+
+json_t *base_json_string(const char *text, size_t bytes)
+{
+    char *valid = malloc(3 * bytes + 1);
+    size_t used = 0;
+    for (size_t at = 0; valid && at < bytes;) {
+        const size_t good = base_utf8_span((const unsigned char *)text + at, bytes - at);
+        memcpy(valid + used, text + at, good);
+        used += good;
+        at += good;
+        if (at < bytes) {
+            at += base_utf8_bad((const unsigned char *)text + at, bytes - at);
+            memcpy(valid + used, "\xef\xbf\xbd", 3);
+            used += 3;
+        }
+    }
+    json_t *string = valid ? json_stringn(valid, used) : NULL;
+    free(valid);
+    return string;
 }
 
 json_t *base_json_hex(uint64_t value)

@@ -20,6 +20,8 @@ gyre_status_t base_json_read_with(const char *path, size_t flags, json_t **out);
 json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks);
 /* The same with other flags than JSON_REJECT_DUPLICATES. Any thread; they take turns. */
 json_t *base_json_text_with(const char *text, size_t bytes, size_t flags, json_error_t *error, int *lacks);
+/* A new string of the text [bytes], with U+FFFD for what is not UTF-8 (base_utf8_bad). NULL: no memory. */
+json_t *base_json_string(const char *text, size_t bytes);
 /* json_dumps. NULL: no memory; json_dumps itself may then leave out a key. The caller frees. */
 char *base_json_dump(const json_t *value, size_t flags);
 /* Writes as base/file.h does: a reader never sees half a file. IO, NO_MEMORY, INVALID: `value` is NULL. */

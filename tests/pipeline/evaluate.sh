@@ -55,6 +55,14 @@ timeout 60 "$EVAL" --load run --quiet --json - whole >to.stdout 2>to.stderr || b
 check "--json - is the same document on standard output" cmp whole.json to.stdout
 check "and the table is on standard error" cmp whole.text to.stderr
 check "two outputs are refused" test "$("$EVAL" --load run --json - --logprobs - whole 2>&1 | grep -c "cannot both be -")" = 1
+# names that are no UTF-8, and long ones
+latin=$(printf 'la\351tin') long=$(printf 'n\303\251%.0s' {1..30})
+cp whole "$latin"
+cp whole "$long"
+cp -r run "$latin.run"
+run latin --load "$latin.run" "$latin" "$long"
+check "a name that is no UTF-8" json latin.json 'd["model"] == "la\ufffdtin.run" and [x["file"] for x in r] == ["la\ufffdtin", "n\u00e9" * 30]'
+check "a long name is cut between characters" grep -q "^$(printf 'n\303\251%.0s' {1..18})  *960 " latin.text
 # windows that overlap, the last of them not full; each is what it is alone
 head -c 700 text >some
 run stride --stride 70 some

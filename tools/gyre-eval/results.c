@@ -30,10 +30,15 @@ static const char *const acc_name[PIPE_ACCS] = {"acc", "acc_norm", "acc_bytes"};
 
 /* ---- begin --------------------------------------------------------------------------------------------- */
 
-/* Of the JSON library, which says no more. */
 static gyre_status_t no_results(void)
 {
-    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results, or a file's name in them is not UTF-8");
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results");
+}
+
+/* Names of files may be no UTF-8. */
+static json_t *name_of(const char *path)
+{
+    return base_json_string(path, strlen(path));
 }
 
 static json_t *list_of(const model_specials_t *ids)
@@ -56,11 +61,12 @@ static gyre_status_t begin_document(const eval_t *eval, results_t *r)
     const size_t stride = o->stride ? o->stride : model->seq;
     r->rows = json_array();
     r->document = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:s, s:o, s:O}", "task", tasks[o->task], "model",
-        o->part.source.path, "step", step == UINT64_MAX ? json_null() : json_integer((json_int_t)step),
-        "tokenizer", eval->tokenizer ? json_string(model_tokenizer_name(eval->tokenizer)) : json_null(),
-        "bos", list_of(&eval->begin), "positions", (json_int_t)model->seq, "leaves",
-        (json_int_t)model->leaves, "precision", precisions[pipe_source_precision(source)], "stride",
+        "{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:o, s:O}", "task", tasks[o->task], "model",
+        name_of(o->part.source.path), "step",
+        step == UINT64_MAX ? json_null() : json_integer((json_int_t)step), "tokenizer",
+        eval->tokenizer ? name_of(model_tokenizer_name(eval->tokenizer)) : json_null(), "bos",
+        list_of(&eval->begin), "positions", (json_int_t)model->seq, "leaves", (json_int_t)model->leaves,
+        "precision", precisions[pipe_source_precision(source)], "stride",
         o->task == TASK_PERPLEXITY ? json_integer((json_int_t)stride) : json_null(), "results", r->rows);
     return r->rows && r->document ? GYRE_OK : no_results();
 }
@@ -93,10 +99,16 @@ static void add_row(results_t *r, const char *key, json_t *row)
         r->status = no_results();
 }
 
+/* The end of the path, in characters. */
 static void print_name(const char *path)
 {
-    const size_t most = 36, n = strlen(path);
-    printf("%-36s", n > most ? path + (n - most) : path);
+    enum { WIDTH = 36 };
+    size_t n = pipe_choice_characters(path);
+    for (; n > WIDTH; n--)
+        do
+            path++;
+        while (((unsigned char)*path & 0xc0) == 0x80);
+    printf("%s%*s", path, (int)(WIDTH - n), "");
 }
 
 static void print_end(results_t *r)
@@ -118,7 +130,7 @@ static void add_text(results_t *r, const char *key, const char *path, size_t tok
     char exact[40];
     const double bits = bytes > 0 ? nats * (double)tokens / LN2 / (double)bytes : NAN;
     snprintf(exact, sizeof exact, "%a", nats);
-    json_t *row = json_pack("{s:s, s:I, s:I, s:o, s:o, s:s, s:o, s:o}", "file", path, "tokens",
+    json_t *row = json_pack("{s:o, s:I, s:I, s:o, s:o, s:s, s:o, s:o}", "file", name_of(path), "tokens",
                             (json_int_t)tokens, "windows", (json_int_t)windows, "bytes",
                             bytes > 0 ? json_integer((json_int_t)bytes) : json_null(), "nats_per_token",
                             real_or_null(nats), "nats_per_token_hex", exact, "bits_per_byte",
@@ -156,8 +168,8 @@ void results_text(results_t *r, const char *path, const model_token_t *tokens, s
 static void add_questions(results_t *r, const char *key, const char *path, size_t questions, size_t cuts,
                           const size_t *right)
 {
-    json_t *row = json_pack("{s:s, s:I, s:I}", "file", path, "questions", (json_int_t)questions, "cut",
-                            (json_int_t)cuts);
+    json_t *row = json_pack("{s:o, s:I, s:I}", "file", name_of(path), "questions", (json_int_t)questions,
+                            "cut", (json_int_t)cuts);
     print_name(path);
     printf(" %9zu", questions);
     for (int a = 0; a < PIPE_ACCS; a++) {

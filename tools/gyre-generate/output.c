@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
-#include "base/utf8.h"
 #include "pipeline/train/text.h"
 #include "tools/gyre-generate/generate.h"
 
@@ -60,28 +57,12 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     return status;
 }
 
-/* The JSON string of a text, quotes included, with U+FFFD for what is not UTF-8 (base_utf8_bad); caller
- * frees. NULL: no memory. */
+/* The JSON string of a text, quotes included, as base_json_string makes it; caller frees. NULL: no memory. */
 static char *quoted(const char *text, size_t bytes)
 {
-    char *valid = malloc(3 * bytes + 1), *made = NULL;
-    size_t used = 0;
-    for (size_t at = 0; valid && at < bytes;) {
-        const size_t good = base_utf8_span((const unsigned char *)text + at, bytes - at);
-        memcpy(valid + used, text + at, good);
-        used += good;
-        at += good;
-        if (at < bytes) {
-            at += base_utf8_bad((const unsigned char *)text + at, bytes - at);
-            memcpy(valid + used, "\xef\xbf\xbd", 3);
-            used += 3;
-        }
-    }
-    json_t *string = valid ? json_stringn(valid, used) : NULL;
-    if (string)
-        made = json_dumps(string, JSON_ENCODE_ANY);
+    json_t *string = base_json_string(text, bytes);
+    char *made = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
     json_decref(string);
-    free(valid);
     return made;
 }
 
