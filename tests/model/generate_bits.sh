@@ -151,6 +151,15 @@ generate spaced --batch 4 --prompt-file spaced "${many[@]}"
 same together spaced
 check "the same answers" cmp together.text spaced.text
 
+# line breaks of Windows, and a byte-order mark, are no part of prompts
+printf '\357\273\277The\r\n\r\nThe quick brown\r\nfox number 7\r\njumps\r\nover the lazy\r\n' >windows
+generate windows --batch 4 --prompt-file windows "${many[@]}"
+same together windows
+check "the same answers" cmp together.text windows.text
+printf 'The quick brown fox number\r\n' >windows
+generate windows --load run --temperature 0 --prompt-file windows "${long[@]:2}"
+check "nor of a file that is a prompt" cmp greedy.text windows.text
+
 # JSON has the model's bytes and the prompt's own: only what is not UTF-8 is replaced
 printf 'a\r\033\f\177 b' >odd
 generate odd --load run --lines --echo --temperature 100 --tokens 50 --prompt-file odd

@@ -49,14 +49,21 @@ static gyre_status_t read_text(const generate_options_t *options, prompts_t *pro
     return status;
 }
 
-/* One prompt, or one for each line that is not empty. A line break that ends a stream is left out; of lines
- * it may be one of Windows, "\r\n". */
+/* text[begin .. end) without the first byte of a line break of Windows. */
+static size_t line_end(const char *text, size_t begin, size_t end)
+{
+    return end > begin && text[end - 1] == '\r' ? end - 1 : end;
+}
+
+/* One prompt, or one for each line that is not empty. A line break that ends a stream is left out, and so is
+ * a byte-order mark before the first line. */
 static gyre_status_t split(const generate_options_t *options, prompts_t *prompts, size_t *count)
 {
     const char *text = prompts->text;
     size_t bytes = prompts->bytes, lines = 1;
+    const size_t mark = options->lines && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     if (!options->prompt && bytes > 0 && text[bytes - 1] == '\n')
-        bytes--;
+        bytes = line_end(text, 0, bytes - 1);
     for (size_t i = 0; options->lines && i < bytes; i++)
         lines += text[i] == '\n';
     prompts->begin = calloc(lines, sizeof *prompts->begin);
@@ -65,11 +72,11 @@ static gyre_status_t split(const generate_options_t *options, prompts_t *prompts
     if (!prompts->begin || !prompts->end || !prompts->line)
         return no_memory();
     *count = 0;
-    for (size_t line = 1, at = 0; line <= lines; line++, at++) {
+    for (size_t line = 1, at = mark; line <= lines; line++, at++) {
         const size_t begin = at;
         while (at < bytes && !(options->lines && text[at] == '\n'))
             at++;
-        const size_t end = at - (options->lines && at > begin && text[at - 1] == '\r');
+        const size_t end = options->lines ? line_end(text, begin, at) : at;
         if (options->lines && end == begin)
             continue;
         prompts->begin[*count] = begin;
