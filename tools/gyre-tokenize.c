@@ -40,7 +40,8 @@ static int read_template(void *to, const char *name)
 /* -1: go on. */
 static int parse(int argc, char **argv, tokenize_options_t *options)
 {
-    int words = 0, learn_given = 0;
+    enum { WRITE = 1, INFO = 2, DECODE = 4 };
+    int words = 0, learn_given = 0, from_given = 0, count_given = 0, format_given = 0;
     const flag_t rows[] = {
         {FLAG(0, "tokenizer", TEXT, &options->tokenizer, "TOKENIZER",
               "bytes; gpt2:merges.txt; gpt2:FILE, cl100k:FILE or o200k:FILE (.tiktoken); or a\n"
@@ -75,11 +76,11 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "info", TEXT, &options->info, "FILE", "say what a token file holds, and check all of it")},
         {FLAG(0, "decode", TEXT, &options->decode, "FILE",
               "write the text of a token file to standard output")},
-        {FLAG(0, "from", COUNT, &options->from, "N", "only from token N on (0)")},
-        {FLAG(0, "count", COUNT, &options->count, "N", "only N tokens (all)")},
+        {FLAG(0, "from", COUNT, &options->from, "N", "only from token N on (0)"), .given = &from_given},
+        {FLAG(0, "count", COUNT, &options->count, "N", "only N tokens (all)"), .given = &count_given},
         {FLAG(0, "data-format", READ, &options->format, "NAME",
               "of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
-         .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt"},
+         .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt", .given = &format_given},
     };
     const flags_t flags = {.program = "gyre-tokenize", .usage = usage, FLAG_ROWS(rows)};
     int done = flags_take(&flags, argc, argv, &words);
@@ -99,6 +100,19 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
             return flags_wrong("gyre-tokenize", "%s is for conversations, and --key for texts",
                                needy[i].name);
     }
+    const int task = options->info ? INFO : options->decode ? DECODE : WRITE;
+    const struct {
+        const char *name;
+        int given, of;
+    } tied[] = {{"--eot", options->eot, WRITE},           {"--jsonl", options->jsonl, WRITE},
+                {"--specials", options->specials, WRITE}, {"--from", from_given, DECODE},
+                {"--count", count_given, DECODE},         {"--data-format", format_given, INFO | DECODE}};
+    for (size_t i = 0; i < sizeof tied / sizeof *tied; i++)
+        if (tied[i].given && !(tied[i].of & task))
+            return flags_wrong("gyre-tokenize", "%s is no option of %s", tied[i].name,
+                               task == INFO     ? "--info"
+                               : task == DECODE ? "--decode"
+                                                : "writing a token file");
     options->inputs = argv + words;
     options->input_count = (size_t)(argc - words);
     return -1;

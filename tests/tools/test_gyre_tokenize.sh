@@ -170,6 +170,10 @@ for i in 1 2; do
     run "$T" --tokenizer bytes --out "$W/in/x.gyt" "$W/in"
     want "into the folder that is read, run $i" 0
 done
+refuse "a part of a text" '--count is no option of writing a token file' --tokenizer bytes --out "$W/x.gyt" --count 5 "$W/text"
+refuse "tokens as a text" '--data-format is no option of writing' --tokenizer bytes --out "$W/x.gyt" --data-format llmc "$W/text"
+refuse "what a part holds" '--from is no option of --info' --info "$W/a.gyt" --from 5
+refuse "ends of texts in what is there" '--eot is no option of --decode' --decode "$W/bytes.gyt" --eot
 refuse "two tasks" 'exclude each other' --info "$W/a.gyt" --out "$W/x.gyt"
 printf X | dd of="$W/keep.gyt" bs=1 seek=300 conv=notrunc 2>/dev/null
 refuse "a damaged file" 'checksum of its tokens is wrong' --info "$W/keep.gyt"
