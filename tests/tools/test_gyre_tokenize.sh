@@ -170,6 +170,23 @@ for i in 1 2; do
     run "$T" --tokenizer bytes --out "$W/in/x.gyt" "$W/in"
     want "into the folder that is read, run $i" 0
 done
+# a signal leaves no half of a file: while it waits for standard input, and while it works
+for writer in 'sleep 20' "yes '{\"text\":\"word\"}'"; do
+    "$T" --tokenizer bytes --jsonl --quiet --out "$W/cut.gyt" - < <(eval "exec $writer" 2>/dev/null) >"$W/out" 2>"$W/err" &
+    pid=$!
+    for ((i = 0; i < 200; i++)); do
+        compgen -G "$W/cut.gyt.tmp-*" >"$W/found" && break
+        sleep 0.05
+    done
+    sleep 0.1
+    kill -TERM $pid
+    rc=0
+    wait $pid || rc=$?
+    want "a signal" 143
+    check "it had begun" test -s "$W/found"
+    check "nothing is left of it" bash -c '! compgen -G "$1/cut.gyt*"' - "$W"
+done
+
 refuse "a part of a text" '--count is no option of writing a token file' --tokenizer bytes --out "$W/x.gyt" --count 5 "$W/text"
 refuse "tokens as a text" '--data-format is no option of writing' --tokenizer bytes --out "$W/x.gyt" --data-format llmc "$W/text"
 refuse "what a part holds" '--from is no option of --info' --info "$W/a.gyt" --from 5

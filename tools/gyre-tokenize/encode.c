@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,27 @@ typedef struct {
     uint64_t bytes, documents, tokens, learned, longer, unlearned;
     int tty;
 } ring_t;
+
+/* ---- signals ------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted; /* the signal's number; 0: none has come */
+
+static void interrupt(int number)
+{
+    interrupted = number;
+}
+
+/* A signal that ends the program leaves no half of a file; a second one ends it at once. It ends a read of
+ * standard input, too. */
+static void watch_signals(void)
+{
+    static const int number[] = {SIGHUP, SIGINT, SIGTERM};
+    const struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (sigaction(number[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(number[i], &action, NULL);
+}
 
 /* ---- a worker ------------------------------------------------------------------------------------------ */
 
@@ -179,6 +201,8 @@ static gyre_status_t go_round(ring_t *ring)
     int more = 1;
     while (status == GYRE_OK && (more || written < filled)) {
         place_t *place = &ring->place[filled % ring->places];
+        if (interrupted)
+            return gyre_fail_quiet(GYRE_ERR_IO, "interrupted by signal %d", (int)interrupted);
         if (!more || filled - written == ring->places) {
             status = write_place(ring, &ring->place[written++ % ring->places]);
             continue;
@@ -251,6 +275,7 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
                    .filled = PTHREAD_COND_INITIALIZER,
                    .done = PTHREAD_COND_INITIALIZER,
                    .tty = isatty(STDERR_FILENO)};
+    watch_signals();
     gyre_status_t status = model_tokenizer_open(options->tokenizer, &ring.tokenizer);
     if (status == GYRE_OK)
         status = tokenize_input_open(options, &ring.input);
@@ -298,5 +323,7 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
         tokenize_input_close(ring.input);
     model_chat_destroy(ring.chat);
     model_tokenizer_destroy(ring.tokenizer);
+    if (interrupted)
+        (void)raise(interrupted); /* the exit status is that of the signal */
     return status;
 }
