@@ -84,6 +84,8 @@ gyre_status_t results_open(eval_t *eval)
     gyre_status_t status = begin_document(eval, r);
     if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK)
         r->logs = 1;
+    if (r->logs && r->log.target && o->json && strcmp(o->json, o->logprobs) == 0)
+        status = gyre_fail(GYRE_ERR_INVALID, "--json and --logprobs are both %s: name two files", o->json);
     return status;
 }
 
