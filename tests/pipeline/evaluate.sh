@@ -154,6 +154,15 @@ for case in begin:texts/1:5 space:texts/1:5 begin:texts:11 space:texts:11; do
     json spaces.json "r[0]['bytes'] == $bytes" || bad "$case: $(cat spaces.json)"
 done
 
+# a short text in a long window
+seq 9999 >much
+"$B/bin/gyre-train" --data much --layers 1 --hidden 8 --heads 1 --seq 8192 --batch 1 --steps 0 --valid-fraction 0 \
+    --save long.safetensors --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+run long --load long.safetensors --heads 1 whole some
+check "a warning, once" [ "$(grep -c 'whole has 961 tokens, but all 8192 positions of a window are computed: --seq' long.err)" = 1 ]
+run short --load long.safetensors --heads 1 --seq 961 whole
+check "no warning" test ! -s short.err
+
 # ranks that find other checkpoints, as while a run goes on, and other models
 cp -r run newest0
 for steps in 3 6; do

@@ -36,6 +36,7 @@ typedef struct {
     model_tokenizer_t *tokenizer; /* rank 0; NULL: not known */
     model_specials_t begin;       /* rank 0: in front of a text or context */
     results_t *results;           /* rank 0; else NULL */
+    int warned;                   /* rank 0: of a window that is much longer than a text */
 } eval_t;
 
 /* IO, NO_MEMORY: an output cannot be written. */

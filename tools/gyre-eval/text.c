@@ -6,11 +6,12 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "pipeline/agree/agree.h"
 #include "tools/gyre-eval/eval.h"
 
-enum { CHUNK = 1 << 16 };
+enum { CHUNK = 1 << 16, LONG_WINDOW = 4096 };
 
 static int is_bytes(const model_tokenizer_t *tokenizer)
 {
@@ -138,6 +139,18 @@ static size_t count_bytes(const model_tokenizer_t *tokenizer, const model_token_
     return sum;
 }
 
+/* Once: a model of 131,072 positions takes its time for a line of text. */
+static void warn_of_positions(eval_t *eval, const char *path, size_t tokens)
+{
+    const size_t seq = pipe_source_model(eval->part.source)->seq;
+    if (!eval->warned && seq >= LONG_WINDOW && tokens < seq / 4)
+        log_warning(
+            "%s has %zu tokens, but all %zu positions of a window are computed: --seq with as many as "
+            "the longest text has is quicker",
+            path, tokens, seq);
+    eval->warned = 1;
+}
+
 gyre_status_t eval_text(eval_t *eval, const char *path)
 {
     const size_t stride =
@@ -155,6 +168,8 @@ gyre_status_t eval_text(eval_t *eval, const char *path)
                                   ids.total);
         status = pipe_agree(eval->comm, status, NULL);
     }
+    if (status == GYRE_OK && eval->results)
+        warn_of_positions(eval, path, ids.total);
     if (status == GYRE_OK)
         status = pipe_perplexity(eval->evaluator, ids.tokens, ids.total, stride, said, &perplexity);
     if (status == GYRE_OK && eval->results)
