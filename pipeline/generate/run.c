@@ -258,12 +258,10 @@ static int is_stop(const model_specials_t *stop, model_token_t token)
 /* Once: such logits give the id 0, whatever the prompt is. */
 static void warn_of_logits(pipe_generator_t *g, const pipe_prompt_t *of, size_t prompt, size_t made)
 {
-    const int half = pipe_source_precision(g->part->source) == MODEL_FLOAT16;
     if (!g->warned_of_logits && gyre_comm_rank(g->part->world) == 0)
         log_warning("token %zu after %s %zu comes from logits that are no finite numbers: %s", made + 1,
                     of->line ? "line" : "prompt", of->line ? of->line : prompt + 1,
-                    half ? "fp16 ends at 65504: take --precision bf16 or fp32"
-                         : "activations overflow, or weights are no numbers");
+                    pipe_source_overflow(g->part->source));
     g->warned_of_logits = 1;
 }
 

@@ -254,6 +254,12 @@ model_precision_t pipe_source_precision(const pipe_source_t *source)
     return source->precision;
 }
 
+const char *pipe_source_overflow(const pipe_source_t *source)
+{
+    return source->precision == MODEL_FLOAT16 ? "fp16 ends at 65504: take --precision bf16 or fp32"
+                                              : "activations overflow, or weights are no numbers";
+}
+
 uint64_t pipe_source_step(const pipe_source_t *source)
 {
     return source->step;

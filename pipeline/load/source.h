@@ -41,6 +41,8 @@ void pipe_source_close(pipe_source_t *source);
 /* Complete. */
 const model_config_t *pipe_source_model(const pipe_source_t *source);
 model_precision_t pipe_source_precision(const pipe_source_t *source);
+/* Why results may be no finite numbers, and what to do, for a message. */
+const char *pipe_source_overflow(const pipe_source_t *source);
 /* The step of the checkpoint; UINT64_MAX: it is not one. */
 uint64_t pipe_source_step(const pipe_source_t *source);
 /* Of all that the checkpoint holds; 0: it is not one. */

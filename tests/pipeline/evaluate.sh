@@ -274,6 +274,7 @@ refused "--stride 193: a window has 192 positions" --load run --stride 193 some
 cp one.safetensors nan.safetensors
 printf '\0\0\xc0\x7f' | dd of=nan.safetensors bs=1 seek=$(($(wc -c <nan.safetensors) - 4)) conv=notrunc 2>/dev/null
 timeout 60 "$EVAL" --load nan.safetensors --quiet --logprobs nan.log some >nan.text 2>&1 || bad "NaN: $(cat nan.text)"
+check "a warning" grep -q 'some: its log-probabilities are no finite numbers: activations overflow, or weights are no numbers' nan.text
 timeout 60 "$B/bin/gyre-generate" --load nan.safetensors --quiet --prompt a --tokens 2 --logprobs nan.said >nan.text 2>&1 || bad "NaN: $(cat nan.text)"
 python "JSON without NaN" <<'PY'
 import json

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-eval/text.c: a file of text or tokens, as ids on every rank, and its perplexity. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +173,9 @@ gyre_status_t eval_text(eval_t *eval, const char *path)
         warn_of_positions(eval, path, ids.total);
     if (status == GYRE_OK)
         status = pipe_perplexity(eval->evaluator, ids.tokens, ids.total, stride, said, &perplexity);
+    if (status == GYRE_OK && eval->results && !isfinite(perplexity.nats))
+        log_warning("%s: its log-probabilities are no finite numbers: %s", path,
+                    pipe_source_overflow(eval->part.source));
     if (status == GYRE_OK && eval->results)
         results_text(eval->results, path, ids.tokens, ids.total, said,
                      count_bytes(eval->tokenizer, ids.tokens, ids.total) - spare, &perplexity);
