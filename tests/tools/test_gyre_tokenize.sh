@@ -99,6 +99,8 @@ for content in '' '\n' ' \r\n\t\n' '\xef\xbb\xbf' '\xef\xbb\xbf\n'; do
     check "and writes nothing" [ ! -e "$W/none.gyt" ]
 done
 : >"$W/empty"
+printf '{"text":""}\n' >"$W/bad.jsonl"
+refuse "a line without text" 'bad.jsonl: nothing to write: there is no text in it' --tokenizer bytes --jsonl --out "$W/none.gyt" "$W/bad.jsonl"
 refuse "no text" 'empty: nothing to write: there is no text' --tokenizer bytes --out "$W/none.gyt" "$W/empty"
 printf '\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n' >"$W/marked.jsonl"
 printf '{"text": "one"}\n{"text": "two"}\n' >"$W/unmarked.jsonl"

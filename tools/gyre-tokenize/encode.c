@@ -295,7 +295,7 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
     else if (status == GYRE_OK && ring.tokens == 0)
         status = gyre_fail(GYRE_ERR_INVALID, "%s%s: nothing to write: there is no %s in it",
                            options->inputs[0], options->input_count > 1 ? " and what follows" : "",
-                           options->jsonl ? "line of JSON" : "text");
+                           options->jsonl && ring.documents == 0 ? "line of JSON" : "text");
     if (status == GYRE_OK) {
         show_progress(&ring, 1);
         status = model_tokens_finish(ring.writer);
