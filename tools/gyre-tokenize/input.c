@@ -43,22 +43,6 @@ static gyre_status_t add_input(tokenize_input_t *input, const char *path)
     return status;
 }
 
-/* The file that is written must not replace an input that was named. In a folder one of an earlier run may
- * lie: it is left out as no text. */
-static gyre_status_t check_out(const tokenize_input_t *input, const char *out)
-{
-    struct stat info, written;
-    if (stat(out, &written) != 0)
-        return GYRE_OK;
-    for (size_t i = 0; i < input->files.count; i++)
-        if (!input->listed[i] && stat(input->files.path[i], &info) == 0 && info.st_dev == written.st_dev &&
-            info.st_ino == written.st_ino)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "--out %s: the token file would replace %s, which is an input: name another",
-                             out, input->files.path[i]);
-    return GYRE_OK;
-}
-
 gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_input_t **out)
 {
     tokenize_input_t *input = calloc(1, sizeof *input);
@@ -85,8 +69,6 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
     }
     if (status == GYRE_OK && input->files.count == 0)
         status = gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds no files", options->inputs[0]);
-    if (status == GYRE_OK)
-        status = check_out(input, options->out);
     if (status != GYRE_OK) {
         tokenize_input_close(input);
         return status;
