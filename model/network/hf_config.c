@@ -389,7 +389,8 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
             return GYRE_OK;
         }
         size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", f ? ", " : "", families[f].name);
+        if (!other) /* else a later family has the name, too */
+            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", families[f].name);
     }
     if (!type)
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where,

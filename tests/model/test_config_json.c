@@ -646,6 +646,9 @@ static void refused(void **state)
     base_log_set_level(BASE_LOG_NONE);
     refuse("{\"vocab_size\": 5}", GYRE_ERR_FORMAT, "model_type is missing");
     refuse("{\"model_type\": \"t5\"}", GYRE_ERR_UNSUPPORTED, "\"t5\": supported are gpt2, opt, bloom");
+    const char *glm = strstr(gyre_last_error(), " glm,");
+    assert_non_null(glm);
+    assert_null(strstr(glm + 1, " glm,")); /* of two families */
     refuse(GPT2(", \"activation_function\": \"mish\""), GYRE_ERR_UNSUPPORTED,
            "activation_function is \"mish\": supported are gelu_new,");
     refuse(GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), GYRE_ERR_UNSUPPORTED,
