@@ -178,9 +178,12 @@ static int check_parts(const model_config_t *model, const optim_batch_t *batch, 
     if (parts > MODEL_SEQUENCE_PARTS || (parts & (parts - 1)) != 0)
         snprintf(why, WHY, "--sequence-parts %zu: it must be a power of two up to %d", parts,
                  MODEL_SEQUENCE_PARTS);
-    else if (model->seq % parts != 0)
+    else if (model->seq < parts)
         snprintf(why, WHY, "--sequence-parts %zu does not divide seq %zu: take --seq %zu", parts, model->seq,
-                 base_round_up(model->seq, parts));
+                 parts);
+    else if (model->seq % parts != 0) /* a loaded model may have no more positions */
+        snprintf(why, WHY, "--sequence-parts %zu does not divide seq %zu: take --seq %zu or %zu", parts,
+                 model->seq, model->seq - model->seq % parts, base_round_up(model->seq, parts));
     else if (parts > 1 && (model->prefix || model->top_query || model->kv_latent))
         snprintf(why, WHY, "--sequence-parts %zu is not for a model with %s: take --sequence-parts 1", parts,
                  model->prefix      ? "prefixes"

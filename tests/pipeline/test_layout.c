@@ -211,6 +211,11 @@ static void context(void **state)
         {1, 2, 4, 2, 5, "cp 2: dp 4 does not deal the 5 sequences of a batch out one by one"},
         {1, 1, 1, 3, 8, "--sequence-parts 3: it must be a power of two up to 64"},
         {1, 1, 1, 64, 8, "--sequence-parts 64 does not divide seq 16: take --seq 64"}};
+    const optim_batch_t four = {.batch = 8, .parts = 4};
+    const pipe_layout_t alone = pipe_layout_complete(&(pipe_layout_t){.tp = 1}, 1, NULL);
+    const model_config_t odd = {.vocab = 64, .seq = 70, .layers = 4, .hidden = 32, .heads = 4, .leaves = 4};
+    assert_int_equal(pipe_layout_check(&alone, &odd, 1, &four), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "does not divide seq 70: take --seq 68 or 72"));
     model_config_t c = {.vocab = 64, .seq = 16, .layers = 4, .hidden = 32, .heads = 4, .leaves = 4};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const optim_batch_t b = {.batch = row[i].batch, .parts = row[i].parts};
