@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -166,12 +167,12 @@ static gyre_status_t check_version(const boot_conn_t *conn, const boot_hello_t *
     if (version == BOOT_VERSION)
         return GYRE_OK;
     if (version > 0)
-        return gyre_fail(
+        return gyre_fail_quiet(
             GYRE_ERR_BOOTSTRAP,
             "rank %d at %s speaks version %d of the bootstrap, this rank version %d: start all ranks with "
             "the same build of Gyre",
             hello->wanted, conn->where, version, BOOT_VERSION);
-    return gyre_fail(GYRE_ERR_BOOTSTRAP, "what listens at %s is not a Gyre rank", conn->where);
+    return gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "what listens at %s is not a Gyre rank", conn->where);
 }
 
 gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], const boot_hello_t *hello,
@@ -191,13 +192,22 @@ gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], co
 
     const unsigned char *challenge = conn->in.data + conn->in.from;
     if (!boot_challenge_answer(key, text, challenge, conn, mac))
-        return gyre_fail(
+        return gyre_fail_quiet(
             GYRE_ERR_AUTH,
             "rank %d at %s does not prove knowledge of this rank's job secret: GYRE_SECRET or GYRE_JOB "
             "differ between the ranks, or another job listens there",
             hello->wanted, conn->where);
     boot_buf_free(&conn->in);
     return send_plain(conn, mac, sizeof(mac), deadline);
+}
+
+gyre_status_t boot_hand_shake_failed(gyre_status_t st)
+{
+    char text[1024];
+    if (st != GYRE_ERR_AUTH && st != GYRE_ERR_BOOTSTRAP && st != GYRE_ERR_TIMEOUT)
+        return st; /* OK, or logged where it was met */
+    snprintf(text, sizeof(text), "%s", gyre_last_error());
+    return gyre_fail(st, "%s", text);
 }
 
 gyre_status_t boot_conn_receive(boot_conn_t *conn, boot_message_t *message, base_time_t deadline)

@@ -177,7 +177,7 @@ static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who,
         poll(NULL, 0, RETRY_MS);
     }
     if (st != GYRE_ERR_TIMEOUT && st != GYRE_ERR_TRANSPORT)
-        return st;
+        return boot_hand_shake_failed(st);
     gyre_status_t known = ask_who_anew(boot, who);
     if (known != GYRE_OK)
         return known;

@@ -148,11 +148,13 @@ void boot_hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYT
 int boot_challenge_answer(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
                           const unsigned char challenge[BOOT_CHALLENGE_BYTES], boot_conn_t *conn,
                           unsigned char proof[BOOT_PROOF_BYTES]);
-/* Client's side, blocking until `deadline`. AUTH: the other side does not know the secret. BOOTSTRAP: it is
- * not a Gyre process. TRANSPORT (quiet): closed or failed before it answered; trying again may help. TIMEOUT
- * (quiet). */
+/* Client's side, blocking until `deadline`. All quiet: AUTH: the other side does not know the secret.
+ * BOOTSTRAP: it is not a Gyre process. TRANSPORT: closed or failed before it answered; trying again may help.
+ * TIMEOUT. */
 gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline);
+/* Logs what a handshake met that is not tried again: AUTH, BOOTSTRAP or TIMEOUT. Returns st. */
+gyre_status_t boot_hand_shake_failed(gyre_status_t st);
 /* connect.c: connects to rank 0 at `root` and shakes hands; tries again until `deadline` while that may help.
  * BOOTSTRAP, AUTH, TIMEOUT, INVALID. On success *conn is to be closed by the caller. */
 gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
