@@ -193,32 +193,46 @@ static void leave_out_bridges(ucp_config_t *config)
 /* 1: there are several interfaces, and one is a bridge or a tunnel. */
 static _Atomic int spoiled;
 
-/* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the
- * same. */
-static int count_links(void)
+/* Two addresses of one interface; eth0:1 is eth0. */
+static int is_of_one(const struct ifaddrs *a, const struct ifaddrs *b)
 {
-    struct ifaddrs *all, *seen;
+    const size_t length = strcspn(a->ifa_name, ":");
+
+    return strcspn(b->ifa_name, ":") == length && strncmp(a->ifa_name, b->ifa_name, length) == 0;
+}
+
+int ucx_count_links(const struct ifaddrs *all)
+{
+    const struct ifaddrs *seen;
     int links = 0, nowhere = 0;
     char list[1024];
-
-    if (getifaddrs(&all) != 0)
-        return 1;
     const int chosen = without_bridges(all, list, sizeof list);
-    for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
         const unsigned wanted = IFF_UP | IFF_RUNNING;
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
             (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted || (chosen && !is_listed(list, a->ifa_name)))
             continue;
-        for (seen = all; seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET ||
-                                       strcmp(seen->ifa_name, a->ifa_name) != 0);
+        for (seen = all;
+             seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET || !is_of_one(seen, a));
              seen = seen->ifa_next) {
         }
         links += seen == a; /* its first address */
         nowhere = nowhere || leads_nowhere(a->ifa_name);
     }
-    freeifaddrs(all);
     spoiled = links > 1 && nowhere;
     return nowhere ? 1 : links;
+}
+
+static int count_links(void)
+{
+    struct ifaddrs *all;
+
+    if (getifaddrs(&all) != 0)
+        return 1;
+    const int links = ucx_count_links(all);
+    freeifaddrs(all);
+    return links;
 }
 
 int ucx_links(void)
