@@ -8,9 +8,9 @@
  *     closes (unless p is 0)
  *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
  *
- * Ranks are admitted by joiners.c. A rank whose wait runs out asks rank 0, which knows the ranks
- * that have not joined. The question goes over the rank's connection to rank 0, over the tree, or over a new
- * connection. */
+ * Ranks are admitted by joiners.c. A rank that cannot listen says why instead, and the job ends with that. A
+ * rank whose wait runs out asks rank 0, which knows the ranks that have not joined. The question goes over
+ * the rank's connection to rank 0, over the tree, or over a new connection. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,19 @@ static gyre_status_t ask_who_anew(comm_boot_t *boot, const comm_identity_t *who)
     return st;
 }
 
+/* This rank cannot join for a reason of its own, the last error: rank 0 need not wait for it. */
+static void tell_root(comm_boot_t *boot, boot_conn_t *root, gyre_status_t st)
+{
+    unsigned char frame[12 + BOOT_TEXT];
+    char why[1024];
+    snprintf(why, sizeof(why), "%s", gyre_last_error());
+    boot_put64(frame, BOOT_ABORT_JOB);
+    boot_put32(frame + 8, (uint32_t)st);
+    int bytes = snprintf((char *)frame + 12, BOOT_TEXT, "rank %d could not join: %.400s", boot->rank, why);
+    if (boot_conn_send(root, BOOT_ABORT, frame, 12 + (size_t)bytes) != GYRE_OK)
+        (void)gyre_fail_quiet(st, "%s", why);
+}
+
 /* Joins at rank 0: *root is the connection, *joiners_fd our listening socket (-1 if we have no children),
  * *parent and *addr what rank 0 said. */
 static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline,
@@ -117,8 +130,10 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
         return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
                                root->where);
     st = boot_listen_child(who->root, &mine, joiners_fd);
-    if (st != GYRE_OK)
+    if (st != GYRE_OK) {
+        tell_root(boot, root, st);
         return st;
+    }
     boot_addr_pack(&mine, packed);
     st = boot_conn_send(root, BOOT_JOIN, packed, sizeof(packed));
     if (st == GYRE_OK)

@@ -127,11 +127,16 @@ static void joiner_give_up(boot_joiners_t *joiners, boot_joiner_t *joiner, gyre_
     joiner->deadline = base_deadline(1.0);
 }
 
-/* Rank 0: a rank says where it listens. */
+/* Rank 0: a rank says where it listens, or that it cannot join: then the job ends. */
 static void joiner_register(boot_joiners_t *joiners, boot_joiner_t *joiner, const boot_message_t *m)
 {
     boot_addr_t addr;
     int rank = joiner->hello.rank;
+    if (m->type == BOOT_ABORT) {
+        boot_take_abort(joiners->boot, NULL, m);
+        joiner_drop(joiners, joiner);
+        return;
+    }
     if (m->type != BOOT_JOIN || m->bytes != BOOT_ADDR_BYTES || !boot_addr_unpack(m->data, &addr)) {
         joiner_refuse(joiners, joiner, BOOT_REFUSED_GARBLED, "its address is malformed");
         return;

@@ -36,7 +36,7 @@ enum {
 };
 
 typedef enum {
-    BOOT_JOIN = 1,      /* rank -> 0: packed listen address */
+    BOOT_JOIN = 1,      /* rank -> 0: packed listen address; or BOOT_ABORT: it cannot listen */
     BOOT_PARENT = 2,    /* 0 -> rank: i32 parent, packed address */
     BOOT_REJECT = 3,    /* text */
     BOOT_UP = 4,        /* collective, towards rank 0 */

@@ -114,28 +114,28 @@ static void root_comes_last(void **state)
     }
 }
 
+/* What keeps a rank from listening is the error of all, at once, and not a rank that rank 0 waits for. */
 static void port_range(void **state)
 {
     (void)state;
     boot_job_t job, other;
-    attempt_t a[4];
-    char range[32];
-    boot_job_begin(&job, 4);
+    attempt_t a[2];
+    char taken[32];
+    boot_job_begin(&job, 2);
     boot_job_begin(&other, 1); /* holds the only port of the range */
-    snprintf(range, sizeof(range), "%d-%d", other.port, other.port);
-    base_settings_set(SET_PORT_RANGE, range, "test");
-    for (int r = 0; r < 4; r++)
-        attempt_start(&a[r], &job, r, 0.5);
-    for (int r = 0; r < 4; r++)
-        attempt_end(&a[r]);
-    assert_int_equal(a[2].status, GYRE_ERR_BOOTSTRAP);
-    assert_non_null(strstr(a[2].error, "GYRE_PORT_RANGE"));
-    base_settings_set(SET_PORT_RANGE, "70000-1", "test");
-    attempt_start(&a[0], &job, 0, 0.5);
-    attempt_start(&a[1], &job, 1, 0.5);
-    attempt_end(&a[0]);
-    attempt_end(&a[1]);
-    assert_int_equal(a[1].status, GYRE_ERR_INVALID);
+    snprintf(taken, sizeof(taken), "%d-%d", other.port, other.port);
+    const char *const ranges[] = {taken, "70000-1"};
+    for (int k = 0; k < 2; k++) {
+        base_settings_set(SET_PORT_RANGE, ranges[k], "test");
+        for (int r = 0; r < 2; r++)
+            attempt_start(&a[r], &job, r, 30.0);
+        for (int r = 0; r < 2; r++) {
+            attempt_end(&a[r]);
+            assert_int_equal(a[r].status, k == 0 ? GYRE_ERR_BOOTSTRAP : GYRE_ERR_INVALID);
+            assert_non_null(strstr(a[r].error, "GYRE_PORT_RANGE"));
+        }
+        assert_non_null(strstr(a[0].error, "rank 1 could not join"));
+    }
     base_settings_set(SET_PORT_RANGE, "", "test");
     boot_job_end(&other);
     boot_job_end(&job);
