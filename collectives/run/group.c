@@ -134,6 +134,10 @@ gyre_status_t gyre_group_end(void)
         coll_request_enqueue(r, now);
         coll_registry_add(comm);
     }
+    if (list && !blocking) { /* else the first wait moves all of them */
+        int others;
+        (void)coll_registry_advance(NULL, &others);
+    }
     for (gyre_request_t *r = blocking, *next; r; r = next) {
         next = r->group_next;
         coll_first_note(&first, coll_request_wait(r));

@@ -7,7 +7,9 @@
  * over UCX: 3 */
 #include "tests/support/mp.h"
 
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 enum { EDGES = 40, ROOM = 1 << 17 };
 
@@ -324,6 +326,44 @@ static void steady(void)
              (unsigned long long)(last.operations - first.operations));
 }
 
+/* What a group starts is on its way when it ends: rank 1 gets it while rank 0 is in no call of Gyre. */
+static void goes_at_once(void)
+{
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    const char *transport = getenv("GYRE_TRANSPORT");
+    const size_t count = 1;
+    const int next = 1;
+    gyre_request_t *r;
+    _Atomic int *come;
+    void *theirs;
+    if (n == 1 || (transport && strcmp(transport, "ucx") == 0)) /* whose sends may need the sender */
+        return;
+    MP_OK(gyre_mem_alloc_shared(world, sizeof *come, (void **)&come));
+    MP_OK(gyre_mem_peer(come, 0, &theirs, NULL));
+    for (int form = 0; form < 2; form++) {
+        MP_OK(gyre_barrier(world));
+        if (rank == 1) {
+            MP_OK(gyre_recv(in, 1, GYRE_INT32, 0, world));
+            atomic_fetch_add((_Atomic int *)theirs, 1);
+        } else if (rank == 0) {
+            if (form == 0) {
+                MP_OK(gyre_ineighbor_exchange(out, &count, NULL, 1, &next, NULL, NULL, NULL, 0, NULL,
+                                              GYRE_INT32, world, &r));
+            } else {
+                MP_OK(gyre_group_start());
+                MP_OK(gyre_isend(out, 1, GYRE_INT32, next, world, &r));
+                MP_OK(gyre_group_end());
+            }
+            for (int ms = 0; ms < 20000 && atomic_load(come) == form; ms++)
+                nanosleep(&nap, NULL);
+            MP_CHECK(atomic_load(come) == form + 1, "form %d: nothing has come", form);
+            MP_OK(gyre_wait(&r));
+        }
+    }
+    MP_OK(gyre_barrier(world));
+    MP_OK(gyre_mem_free(come));
+}
+
 static void refused(void)
 {
     const int self = rank, selves[2] = {rank, rank}, beyond[2] = {rank, n}, below = -1;
@@ -450,6 +490,7 @@ int main(void)
     nobody();
     among_others();
     steady();
+    goes_at_once();
     planned();
     steady_plan();
     refused();
