@@ -197,7 +197,7 @@ int main(int argc, char **argv)
         return 0;
     }
     for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
-        if (!coll_algo_is(a, COLL_FLAT) && !coll_algo_is(a, COLL_BY_PARTS))
+        if (a != COLL_LEAVES && !coll_algo_is(a, COLL_FLAT) && !coll_algo_is(a, COLL_BY_PARTS))
             one_algorithm(coll_algo_name(a));
     every_type("ring");
     every_type("tree");
