@@ -168,8 +168,11 @@ for i in 1 2; do
     want "into the folder that is read, run $i" 0
 done
 # a signal leaves no half of a file: while it waits for standard input, and while it works
+mkfifo "$W/endless"
 for writer in 'sleep 20' "yes '{\"text\":\"word\"}'"; do
-    "$T" --tokenizer bytes --jsonl --quiet --out "$W/cut.gyt" - < <(eval "exec $writer" 2>/dev/null) >"$W/out" 2>"$W/err" &
+    bash -c "exec $writer" >"$W/endless" 2>/dev/null &
+    writing=$!
+    "$T" --tokenizer bytes --jsonl --quiet --out "$W/cut.gyt" - <"$W/endless" >"$W/out" 2>"$W/err" &
     pid=$!
     for ((i = 0; i < 200; i++)); do
         compgen -G "$W/cut.gyt.tmp-*" >"$W/found" && break
@@ -179,6 +182,8 @@ for writer in 'sleep 20' "yes '{\"text\":\"word\"}'"; do
     kill -TERM $pid
     rc=0
     wait $pid || rc=$?
+    kill $writing 2>/dev/null
+    wait $writing
     want "a signal" 143
     check "it had begun" test -s "$W/found"
     check "nothing is left of it" bash -c '! compgen -G "$1/cut.gyt*"' - "$W"
