@@ -169,7 +169,7 @@ for steps in 3 6; do
     "$B/bin/gyre-train" --data text --layers 2 --hidden 64 --heads 4 --seq 192 --batch 4 --steps $steps --lr 0.02 --checkpoint "other$steps" \
         --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
 done
-"$B/bin/gyre-train" --data text --layers 1 --hidden 64 --heads 4 --seq 192 --batch 4 --steps 1 --checkpoint shape --report none \
+"$B/bin/gyre-train" --data text --layers 1 --hidden 64 --heads 4 --seq 192 --batch 4 --steps 6 --checkpoint shape --report none \
     --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
 # shellcheck disable=SC2016 # each rank's own
 differ() { # TEXT: is what rank 1 meets that has newest1
