@@ -48,6 +48,21 @@ want "an exception on one rank" 0 'status 100: gyre: all_reduce: send has 3 elem
     'status 203: gyre: all_reduce: .*an exception left the scope'
 check "an exception on one rank: $ms ms" [ "$ms" -lt 20000 ]
 
+# A communicator may outlive the job: its destructor has nothing to do, and says nothing.
+cat >"$W/outlives.cpp" <<'CPP'
+#include <gyre/gyre.hpp>
+int main()
+{
+    gyre::Communicator world = gyre::Communicator::init(), twin = world.dup();
+    twin.barrier();
+    world.finalize();
+}
+CPP
+compile "$W/outlives" "$W/outlives.cpp" -std=c++17 -O0
+run "$UCX_RUN" -n 2 --timeout 25 "$W/outlives"
+want "a communicator that outlives the job" 0
+check "a communicator that outlives the job: $(cat "$W/err")" [ ! -s "$W/err" ]
+
 # What must not compile: a function of each, a line each, all in one file.
 printf '#include <list>\n#include <gyre/gyre.hpp>\n' >"$W/no.cpp"
 lines=2

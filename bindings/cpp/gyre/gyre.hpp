@@ -1262,7 +1262,7 @@ class Communicator
             gyre_comm_abort(comm_, "an exception left the scope of the communicator");
         if (job_)
             gyre_finalize(comm_);
-        else
+        else if (gyre_comm_hosts(comm_) > 0) // else the job has ended, and with it this one
             gyre_comm_destroy(comm_);
         comm_ = nullptr;
     }
