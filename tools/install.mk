@@ -4,6 +4,8 @@
 LIBDIR ?= $(PREFIX)/lib
 L := $(subst $(PREFIX)/,,$(LIBDIR))
 $(if $(filter /%,$(L)),$(error LIBDIR='$(LIBDIR)' is not below PREFIX='$(PREFIX)'; give both, such as PREFIX=/usr LIBDIR=/usr/lib64))
+# gyre.pc has it, and is read from other folders
+$(if $(filter install% uninstall,$(MAKECMDGOALS)),$(if $(filter /%,$(PREFIX)),,$(error PREFIX='$(PREFIX)' is not an absolute path)))
 HEADERS  := $(wildcard include/gyre/*.h include/gyre/*.cuh)
 CPP_HEADER := bindings/cpp/gyre/gyre.hpp
 MAN_PAGES := $(wildcard docs/man/*.[137])

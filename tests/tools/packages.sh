@@ -16,6 +16,8 @@ at="$W/moved here"
 mv "$W/stage/usr" "$at"
 run $MAKE install-lib PREFIX=/usr LIBDIR=/opt/lib DESTDIR="$W/stage"
 want "a LIBDIR elsewhere" 2 "LIBDIR='/opt/lib' is not below PREFIX='/usr'"
+run $MAKE install-lib PREFIX=gyre DESTDIR="$W/"
+want "a relative PREFIX" 2 "PREFIX='gyre' is not an absolute path"
 
 # ---- CMake ----
 # project NAME LINE...: after the two lines that every project has
