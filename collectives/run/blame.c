@@ -376,7 +376,7 @@ void coll_speak_up(gyre_request_t *r, int driving)
         return;
     const char *job = comm->world->job;
     if (comm->timeout_s > 0)
-        snprintf(end, sizeof end, "the deadline is %g s (GYRE_TIMEOUT)", comm->timeout_s);
+        snprintf(end, sizeof end, "the deadline is %.9g s (GYRE_TIMEOUT)", comm->timeout_s);
     base_log_hurry(1); /* a deadline must not wait for somebody to read stderr */
     log_warning("%s on rank %d has waited for %.*f s: %s; gyre-doctor --job%s%s shows all ranks of a host; "
                 "%s",
@@ -495,7 +495,7 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
         }
         add(&t, "%s on ", mine);
         add_rank(&t, comm, comm->world_ranks[comm->rank]);
-        add(&t, " did not finish within %g s: %s%s%s", comm->timeout_s, late[0] ? late : why,
+        add(&t, " did not finish within %.9g s: %s%s%s", comm->timeout_s, late[0] ? late : why,
             unanswered[0] ? "; " : "", unanswered);
         return GYRE_OK;
     default:

@@ -31,6 +31,8 @@ stuck 2 GYRE_PATIENCE=0
 check "0 switches it off" [ "$long" = 0 ]
 run env GYRE_TIMEOUT=0 GYRE_PATIENCE=0.5 "$UCX_RUN" -n 2 --timeout 2 "$W/stuck" sleep 1
 check "no deadline" grep -q '; there is no deadline (GYRE_TIMEOUT=0)$' "$W/err"
+run env GYRE_TIMEOUT=31536000 GYRE_PATIENCE=0.5 "$UCX_RUN" -n 2 --timeout 2 "$W/stuck" sleep 1 # that of gyre-mpi
+check "the deadline of a year" grep -q '; the deadline is 31536000 s (GYRE_TIMEOUT)$' "$W/err"
 
 # A rank that comes to gyre_init too late.
 late() { # RANK SETTING...
