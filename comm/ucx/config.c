@@ -124,6 +124,12 @@ static int is_inward(const char *interface)
     return !is_there(path);
 }
 
+/* Of an address's interface: eth0:1 is an address of eth0. */
+static void name_of(const struct ifaddrs *a, char name[IF_NAMESIZE])
+{
+    snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name);
+}
+
 /* Would UCX take the interface of this address? */
 static int is_usable(const struct ifaddrs *a)
 {
@@ -159,7 +165,7 @@ static int without_bridges(const struct ifaddrs *all, char *list, size_t room)
     if (!is_before(16) || base_env("UCX_NET_DEVICES") || is_there("/sys/class/infiniband/*"))
         return 0;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name); /* eth0:1 is eth0 */
+        name_of(a, name);
         if (!is_usable(a) || is_listed(list, name))
             continue;
         if (is_inward(name)) {
@@ -193,32 +199,26 @@ static void leave_out_bridges(ucp_config_t *config)
 /* 1: there are several interfaces, and one is a bridge or a tunnel. */
 static _Atomic int spoiled;
 
-/* Two addresses of one interface; eth0:1 is eth0. */
-static int is_of_one(const struct ifaddrs *a, const struct ifaddrs *b)
-{
-    const size_t length = strcspn(a->ifa_name, ":");
-
-    return strcspn(b->ifa_name, ":") == length && strncmp(a->ifa_name, b->ifa_name, length) == 0;
-}
-
 int ucx_count_links(const struct ifaddrs *all)
 {
     const struct ifaddrs *seen;
     int links = 0, nowhere = 0;
-    char list[1024];
+    char list[1024], name[IF_NAMESIZE], other[IF_NAMESIZE];
     const int chosen = without_bridges(all, list, sizeof list);
 
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
         const unsigned wanted = IFF_UP | IFF_RUNNING;
+        name_of(a, name);
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
-            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted || (chosen && !is_listed(list, a->ifa_name)))
+            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted || (chosen && !is_listed(list, name)))
             continue;
-        for (seen = all;
-             seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET || !is_of_one(seen, a));
-             seen = seen->ifa_next) {
+        for (seen = all; seen != a; seen = seen->ifa_next) {
+            name_of(seen, other);
+            if (seen->ifa_addr && seen->ifa_addr->sa_family == AF_INET && strcmp(name, other) == 0)
+                break;
         }
         links += seen == a; /* its first address */
-        nowhere = nowhere || leads_nowhere(a->ifa_name);
+        nowhere = nowhere || leads_nowhere(name);
     }
     spoiled = links > 1 && nowhere;
     return nowhere ? 1 : links;
