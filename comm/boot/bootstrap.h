@@ -61,7 +61,8 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
  * watcher must run. */
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes);
 /* Collective: admits `wanted` newcomers, which become the members with the highest ranks. The watcher must
- * run. Nothing has changed after MISMATCH: ranks asked for other numbers; and TIMEOUT: they did not come. */
+ * run. Nothing has changed after INVALID: not 1 to BOOT_NEWCOMERS_MAX; MISMATCH: ranks asked for other
+ * numbers; and TIMEOUT: they did not come. */
 gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline);
 /* The newcomer's side, in three calls. The first makes an identity from GYRE_JOIN, GYRE_SECRET and GYRE_JOB.
  * The second connects to the job and waits until the newcomer is admitted. The third, with a watcher, takes

@@ -238,12 +238,12 @@ static gyre_status_t grow(comm_boot_t *boot, int wanted, base_time_t deadline)
     boot_buf_t news = {0};
     const base_time_t later =
         deadline == BASE_TIME_NEVER ? deadline : deadline + (base_time_t)(MARGIN_SECONDS * 1e9);
-    if (wanted < 1 || wanted > BOOT_NEWCOMERS_MAX)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_grow: %d newcomers are not 1 to %d", wanted,
-                         BOOT_NEWCOMERS_MAX);
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, deadline) : GYRE_OK;
     if (st == GYRE_OK)
         st = compare(boot, wanted, later);
+    if (st == GYRE_OK && (wanted < 1 || wanted > BOOT_NEWCOMERS_MAX)) /* on all ranks alike */
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_grow: %d newcomers are not 1 to %d", wanted,
+                       BOOT_NEWCOMERS_MAX);
     if (st != GYRE_OK)
         return st;
     size_t room = 12 + 4 * ((size_t)boot->members_n + (size_t)wanted) + (size_t)wanted * sizeof(boot_place_t);

@@ -282,10 +282,10 @@ GYRE_API gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm
  * gyre_init waits for this call and returns the same communicator as *newcomm; the newcomers' ranks follow
  * the old ones.
  *
- * *newcomm becomes the job's communicator. `comm` still works; free it with gyre_comm_destroy. MISMATCH, and
- * nothing has changed: ranks gave other numbers. TIMEOUT, and nothing has changed: the newcomers did not come
- * within the deadline of an operation. PEER_DEAD: a rank or a newcomer died meanwhile; gyre_comm_shrink goes
- * on without it. */
+ * *newcomm becomes the job's communicator. `comm` still works; free it with gyre_comm_destroy. Nothing has
+ * changed after INVALID: the number is not 1 to 4096; MISMATCH: ranks gave other numbers; and TIMEOUT: the
+ * newcomers did not come within the deadline of an operation. PEER_DEAD: a rank or a newcomer died meanwhile;
+ * gyre_comm_shrink goes on without it. */
 GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_comm_t **newcomm);
 /* Writes the address at which newcomers join, "host:port", the value of their GYRE_JOIN. text: [bytes];
  * 128 bytes are enough. All ranks give the same place, perhaps under different names. The address changes

@@ -192,12 +192,13 @@ static void in_vain(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
-/* Ranks ask for other numbers of newcomers: all of them learn so at once, and nothing has changed. */
+/* Ranks ask for other numbers of newcomers, of which one may be none: all of them learn so at once, and
+ * nothing has changed. */
 static void other_numbers(const start_t *start)
 {
     gyre_comm_t *comm = begin(start, 1, 10), *more = NULL;
-    for (int asks_for_more = 0; asks_for_more < 2; asks_for_more++) {
-        const int wanted = start->number == asks_for_more ? 2 : 1;
+    for (int time = 0; time < 3; time++) {
+        const int wanted = start->number != time ? 1 : time < 2 ? 2 : 0;
         MUST(gyre_comm_grow(comm, wanted, &more) == GYRE_ERR_MISMATCH);
         MUST(more == NULL && strstr(gyre_last_error(), "pass the same number") != NULL);
         works(start, comm, start->began);
