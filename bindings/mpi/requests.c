@@ -416,7 +416,10 @@ int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
             good = good && rc == MPI_SUCCESS;
         }
     /* After an error MPICH's MPI_Waitall leaves out what follows in the list, MPI_Testall does not. */
-    rc = good ? REAL(Waitall)(count, requests, statuses) : REAL(Testall)(count, requests, &flag, statuses);
+    if (good)
+        rc = REAL(Waitall)(count, requests, statuses);
+    else
+        UNTIL(flag, REAL(Testall)(count, requests, &flag, statuses));
     return of_several(rc, count, statuses);
 }
 int MPI_Waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
