@@ -109,6 +109,13 @@ static void tell_root(comm_boot_t *boot, boot_conn_t *root, gyre_status_t st)
         (void)gyre_fail_quiet(st, "%s", why);
 }
 
+static gyre_status_t closed_by_root(const comm_boot_t *boot, const comm_identity_t *who)
+{
+    return gyre_fail(GYRE_ERR_BOOTSTRAP,
+                     "rank %d: rank 0 at %s closed the connection while the job was joining", boot->rank,
+                     who->root);
+}
+
 /* Joins at rank 0: *root is the connection, *joiners_fd our listening socket (-1 if we have no children),
  * *parent and *addr what rank 0 said. */
 static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline,
@@ -122,13 +129,9 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     if (st != GYRE_OK)
         return st;
     boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
-    if (!boot_addr_of(root->fd, 0, &mine))
-        return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
-                               root->where);
+    if (!boot_addr_of(root->fd, 0, &mine) || !boot_addr_of(root->fd, 1, &boot->root_addr))
+        return closed_by_root(boot, who);
     boot->own_addr = mine;
-    if (!boot_addr_of(root->fd, 1, &boot->root_addr))
-        return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
-                               root->where);
     st = boot_listen_child(who->root, &mine, joiners_fd);
     if (st != GYRE_OK) {
         tell_root(boot, root, st);
@@ -147,9 +150,7 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
                                          boot->rank, who->root, boot_tree_parent(boot->rank));
     }
     if (st == GYRE_ERR_TRANSPORT)
-        return gyre_fail(GYRE_ERR_BOOTSTRAP,
-                         "rank %d: rank 0 at %s closed the connection while the job was joining", boot->rank,
-                         who->root);
+        return closed_by_root(boot, who);
     if (st != GYRE_OK)
         return st;
     if (m.type == BOOT_REJECT || m.type == BOOT_ABORT)

@@ -2,6 +2,7 @@
 /* tests/comm/boot/test_join_sockets.c: joining with ports in use, roots that are late, and few descriptors.
  * */
 /* takes: 8 */
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,6 +169,40 @@ static void port_of_the_root(void **state)
     boot_job_end(&job);
 }
 
+static _Thread_local int is_cut; /* rank 0 has closed what this thread asks about */
+
+/* Stands for the system's. */
+int getpeername(int fd, __SOCKADDR_ARG address, socklen_t *restrict bytes)
+{
+    if (is_cut) {
+        errno = ENOTCONN;
+        return -1;
+    }
+    return (int)syscall(SYS_getpeername, fd, address.__sockaddr__, bytes);
+}
+
+/* Rank 0 closes a connection right after the handshake: that is said, whichever call meets it first. */
+static void cut_by_the_root(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[2];
+    boot_job_begin(&job, 2);
+    attempt_start(&a[0], &job, 0, 30.0);
+    boot_job_identity(&job, 1, &a[1].who);
+    a[1].seconds = 30.0;
+    is_cut = 1;
+    attempt_main(&a[1]);
+    is_cut = 0;
+    assert_int_equal(a[1].status, GYRE_ERR_BOOTSTRAP);
+    assert_non_null(strstr(a[1].error, "closed the connection while the job was joining"));
+    attempt_main(&a[1]);
+    attempt_end(&a[0]);
+    assert_int_equal(a[0].status, GYRE_OK);
+    assert_int_equal(a[1].status, GYRE_OK);
+    boot_job_end(&job);
+}
+
 static void bad_inherited_socket(void **state)
 {
     (void)state;
@@ -256,11 +292,11 @@ static void no_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(port_in_use),          cmocka_unit_test(port_soon_free),
-        cmocka_unit_test(nobody_at_the_root),   cmocka_unit_test(root_comes_last),
-        cmocka_unit_test(port_range),           cmocka_unit_test(port_of_the_root),
-        cmocka_unit_test(bad_inherited_socket), cmocka_unit_test(few_descriptors),
-        cmocka_unit_test(no_descriptors),
+        cmocka_unit_test(port_in_use),        cmocka_unit_test(port_soon_free),
+        cmocka_unit_test(nobody_at_the_root), cmocka_unit_test(root_comes_last),
+        cmocka_unit_test(port_range),         cmocka_unit_test(port_of_the_root),
+        cmocka_unit_test(cut_by_the_root),    cmocka_unit_test(bad_inherited_socket),
+        cmocka_unit_test(few_descriptors),    cmocka_unit_test(no_descriptors),
     };
     if (sodium_init() < 0)
         return 99;
