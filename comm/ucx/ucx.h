@@ -113,9 +113,9 @@ static inline comm_ucx_group_t *ucx_of(const comm_group_t *group)
  * the same on all ranks: UCX does not check. */
 void ucx_configure(ucp_config_t *config, uint32_t piece);
 int ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
+struct ifaddrs;
 /* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the
  * same. */
-struct ifaddrs;
 int ucx_count_links(const struct ifaddrs *all);
 
 /* comm/ucx/worker.c: what the table of comm/transports.c asks of a group's transport (comm/link.h). */
