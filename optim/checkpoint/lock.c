@@ -41,27 +41,40 @@ static void read_holder(int fd, char *holder)
         snprintf(holder, HOLDER, "another process");
 }
 
+static gyre_status_t not_written(const char *folder, int why)
+{
+    return gyre_fail_errno(base_file_status(why) == GYRE_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO,
+                           why, "cannot write %s to the checkpoint folder %s", NAME, folder);
+}
+
 /* IN_PROGRESS: another process has it, which holder [HOLDER] names. */
 static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
 {
     for (;;) {
         lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        int why = lock->fd < 0 ? errno : 0;
+        const int foreign = why == EACCES; /* perhaps another user's, which may only be read */
+        if (foreign)
+            lock->fd = open(lock->path, O_RDONLY | O_CLOEXEC);
         if (lock->fd < 0)
-            return gyre_fail_errno(base_file_status(errno) == GYRE_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY
-                                                                                 : GYRE_ERR_IO,
-                                   errno, "cannot write %s to the checkpoint folder %s", NAME, folder);
+            return not_written(folder, why);
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 read_holder(lock->fd, holder);
                 close(lock->fd);
                 return GYRE_IN_PROGRESS;
             }
-            log_info("the file system of %s has no locks (%s): a second run there is not recognised", folder,
-                     strerror(errno));
+            if (!foreign)
+                log_info("the file system of %s has no locks (%s): a second run there is not recognised",
+                         folder, strerror(errno));
+        } else if (foreign && (!is_there(lock->fd, lock->path) || unlink(lock->path) == 0)) {
+            why = 0; /* the process of that file is gone, the next one is this process's own */
         }
-        if (is_there(lock->fd, lock->path))
+        if (why == 0 && is_there(lock->fd, lock->path))
             return GYRE_OK;
         close(lock->fd); /* who had it has removed it since */
+        if (why != 0)
+            return not_written(folder, why);
     }
 }
 

@@ -3,7 +3,8 @@
  *
  * The process that writes holds a lock (flock) on FOLDER/lock, in which it names itself. The kernel lets the
  * lock go when that process ends, however it ends; a file system that hosts share does so for a host that is
- * lost, after the time that its protocol says (NFS 4: 90 s). */
+ * lost, after the time that its protocol says (NFS 4: 90 s). The file that stays is taken over, that of
+ * another user too where this one may replace files in the folder. */
 #ifndef OPTIM_CHECKPOINT_LOCK_H
 #define OPTIM_CHECKPOINT_LOCK_H
 

@@ -23,7 +23,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "model/formats/weights.h"
-#include "optim/checkpoint/lock.h"
 #include "optim/checkpoint/snapshot.h"
 #include "tests/support/weights.h"
 
@@ -371,50 +370,6 @@ static void restored(void **unused)
     assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
 }
 
-/* One run writes to a folder: the lock names its process, and does not outlive it. */
-static void locked(void **unused)
-{
-    (void)unused;
-    char path[PATH_MAX], who[64];
-    optim_lock_t *lock = NULL, *second = NULL;
-    int ready[2];
-    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
-    assert_int_equal(optim_lock_take(folder, 0.0, &second), GYRE_ERR_INVALID);
-    snprintf(who, sizeof who, "process %ld on ", (long)getpid());
-    assert_non_null(strstr(gyre_last_error(), who));
-    optim_lock_leave(lock);
-    assert_int_equal(entries(), 0);
-
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        char taken = optim_lock_take(folder, 0.0, &lock) == GYRE_OK;
-        for (ssize_t n = write(ready[1], &taken, 1); n > 0;)
-            pause();
-        _exit(1);
-    }
-    char taken = 0;
-    assert_true(pid > 0 && read(ready[0], &taken, 1) == 1 && taken);
-    assert_int_equal(optim_lock_take(folder, 0.2, &second), GYRE_ERR_INVALID);
-    snprintf(who, sizeof who, "process %ld on ", (long)pid);
-    assert_non_null(strstr(gyre_last_error(), who));
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(optim_lock_take(folder, 60.0, &second), GYRE_OK);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    close(ready[0]);
-    close(ready[1]);
-    /* a person has removed the file, and another run holds the new one, which stays */
-    snprintf(path, sizeof path, "%s/lock", folder);
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
-    optim_lock_leave(second);
-    assert_int_equal(entries(), 1);
-    optim_lock_leave(lock);
-    assert_int_equal(entries(), 0);
-    assert_int_equal(optim_lock_take("/proc/self/none", 0.0, &lock), GYRE_ERR_IO);
-    optim_lock_leave(NULL);
-}
-
 /* The newest that is whole, past one that is not. */
 static void newest(void **unused)
 {
@@ -578,7 +533,7 @@ int main(void)
         cmocka_unit_test(round_trip), cmocka_unit_test(names),        cmocka_unit_test(left_overs),
         cmocka_unit_test(unburied),   cmocka_unit_test(live_writers), cmocka_unit_test(restored),
         cmocka_unit_test(damage),     cmocka_unit_test(nonsense),     cmocka_unit_test(sums),
-        cmocka_unit_test(probes),     cmocka_unit_test(locked),       cmocka_unit_test(newest),
+        cmocka_unit_test(probes),     cmocka_unit_test(newest),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
