@@ -245,8 +245,9 @@ size_t zero_plan_levels(const zero_plan_t *plan)
     return plan->adds ? optim_stack_levels(c->blocks, c->block_group) * plan->grads * plan->grad_bytes : 0;
 }
 
-gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                             size_t rank, size_t lanes, zero_plan_t *plan)
+/* rounds 0: without those of Muon, whose memory is the same on all ranks; with many ranks they take long. */
+static gyre_status_t make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                          size_t rank, size_t lanes, int rounds, zero_plan_t *plan)
 {
     *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank, .lanes = lanes};
     optim_zero_config_t *c = &plan->config;
@@ -275,7 +276,7 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     plan->gathers = c->stage == 3 && many;
     if (((c->stage >= 2 && many && !c->weights_only) || plan->adds))
         status = make_pools(plan);
-    if (status == GYRE_OK)
+    if (status == GYRE_OK && rounds)
         status = zero_plan_rounds(plan);
     if (status != GYRE_OK) {
         zero_plan_free(plan);
@@ -286,6 +287,12 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     if (plan->gathers || plan->expands)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
     return GYRE_OK;
+}
+
+gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                             size_t rank, size_t lanes, zero_plan_t *plan)
+{
+    return make(params, config, ranks, rank, lanes, 1, plan);
 }
 
 void zero_plan_free(zero_plan_t *plan)
@@ -378,15 +385,15 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
     sent[OPTIM_TRAFFIC_MUON] = zero_plan_muon_sent(plan);
 }
 
-/* What one store adds. */
+/* What one store adds. rounds: of make. */
 static gyre_status_t predict(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                             size_t rank, size_t lanes, size_t forward, size_t backward,
+                             size_t rank, size_t lanes, int rounds, size_t forward, size_t backward,
                              size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
     zero_plan_t plan;
     size_t more[OPTIM_MEMORY_KINDS];
     uint64_t sends[OPTIM_TRAFFIC_KINDS];
-    gyre_status_t status = zero_plan_make(params, config, ranks, rank, lanes, &plan);
+    gyre_status_t status = make(params, config, ranks, rank, lanes, rounds, &plan);
     if (status != GYRE_OK)
         return status;
     predict_memory(&plan, more);
@@ -399,9 +406,10 @@ static gyre_status_t predict(const model_params_t *params, const optim_zero_conf
     return GYRE_OK;
 }
 
-gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
-                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
-                                 size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
+static gyre_status_t predict_stores(const model_params_t *local, const optim_zero_config_t *config,
+                                    size_t dp_size, size_t dp_rank, int rounds, size_t forward,
+                                    size_t backward, size_t bytes[OPTIM_MEMORY_KINDS],
+                                    uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
     const size_t ep = config->ep;
     zero_experts_t *experts;
@@ -410,16 +418,33 @@ gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_c
     if (sent)
         memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
     if (ep <= 1)
-        return predict(local, config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+        return predict(local, config, dp_size, dp_rank, 1, rounds, forward, backward, bytes, sent);
     gyre_status_t status = zero_experts_check(local, config, dp_size);
     if (status == GYRE_OK)
         status = zero_experts_create(local, &experts);
     if (status != GYRE_OK)
         return status;
-    status = predict(experts->table[0], config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+    status = predict(experts->table[0], config, dp_size, dp_rank, 1, rounds, forward, backward, bytes, sent);
     if (status == GYRE_OK)
-        status = predict(experts->table[1], config, dp_size / ep, dp_rank / ep, ep, forward, backward, bytes,
-                         sent);
+        status = predict(experts->table[1], config, dp_size / ep, dp_rank / ep, ep, rounds, forward, backward,
+                         bytes, sent);
     zero_experts_destroy(experts);
+    return status;
+}
+
+gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
+                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
+                                 size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
+{
+    return predict_stores(local, config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+}
+
+gyre_status_t optim_zero_predict_moments(const model_params_t *local, const optim_zero_config_t *config,
+                                         size_t dp_size, size_t dp_rank, size_t *bytes)
+{
+    size_t all[OPTIM_MEMORY_KINDS];
+    const gyre_status_t status = predict_stores(local, config, dp_size, dp_rank, 0, 1, 1, all, NULL);
+    if (status == GYRE_OK)
+        *bytes = all[OPTIM_MEMORY_MOMENTS];
     return status;
 }

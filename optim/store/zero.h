@@ -153,6 +153,10 @@ typedef enum {
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
+/* Of it the bytes of OPTIM_MEMORY_MOMENTS alone, in which ranks with equal shares differ where there is Muon.
+ * Its time does not grow with dp_size. INVALID, NO_MEMORY. */
+gyre_status_t optim_zero_predict_moments(const model_params_t *local, const optim_zero_config_t *config,
+                                         size_t dp_size, size_t dp_rank, size_t *bytes);
 
 /* Whether a file can be made in the folder of config->offload: what optim_zero_make would find, before
  * anyone waits for others. IO. */

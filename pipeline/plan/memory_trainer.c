@@ -44,12 +44,16 @@ static optim_zero_config_t store_config(const pipe_recipe_t *r, const plan_train
 
 /* ---- weights, gradients, optimiser state --------------------------------------------------------------- */
 
-/* Data-parallel rank `rank`, of a run whose share is in `zero`. factors: of the adapters, or NULL. */
+/* Data-parallel rank `rank`, of a run whose share is in `zero`. factors: of the adapters, or NULL. again: the
+ * share is that of the rank before, so that only moments can be more than its. */
 static gyre_status_t predict_replica(const run_t *run, const optim_zero_config_t *zero, size_t rank,
-                                     const model_params_t *local, const model_params_t *factors,
+                                     int again, const model_params_t *local, const model_params_t *factors,
                                      size_t bytes[OPTIM_MEMORY_KINDS])
 {
     const size_t replicas = pipe_layout_replicas(&run->recipe->layout);
+    memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
+    if (again && !factors)
+        return optim_zero_predict_moments(local, zero, replicas, rank, &bytes[OPTIM_MEMORY_MOMENTS]);
     const optim_lora_config_t lora = {.adapters = run->adapters, .weights = local, .factors = factors};
     return factors ? optim_lora_predict(&lora, zero, replicas, rank, bytes)
                    : optim_zero_predict(local, zero, replicas, rank, 1, 1, bytes, NULL);
@@ -77,10 +81,11 @@ static gyre_status_t predict_replicas(const run_t *run, const model_params_t *lo
         const optim_part_t part = pipe_layout_part(l, batch, rank / pipe_layout_context(l), spreads);
         optim_zero_config_t zero = run->zero;
         size_t here[OPTIM_MEMORY_KINDS];
-        if (rank > 0 && !zero.muon && same_share(&part, &last))
+        const int again = rank > 0 && same_share(&part, &last);
+        if (again && !zero.muon)
             continue;
         optim_zero_share(&zero, batch, &part);
-        status = predict_replica(run, &zero, zero.muon ? rank : 0, local, factors, here);
+        status = predict_replica(run, &zero, zero.muon ? rank : 0, again, local, factors, here);
         for (int k = 0; status == GYRE_OK && k < OPTIM_MEMORY_KINDS; k++)
             bytes[k] = base_max_size(bytes[k], here[k]);
         last = part;

@@ -58,6 +58,28 @@ static void test_bytes(void **unused)
     model_params_destroy(params);
 }
 
+/* Moments alone are those of the whole prediction; with Muon ranks differ in them. */
+static void test_moments(void **unused)
+{
+    (void)unused;
+    model_params_t *params = table(0);
+    size_t least = SIZE_MAX, most = 0;
+    for (int muon = 0; muon < 2; muon++)
+        for (size_t n = 1; n <= 6; n++)
+            for (size_t rank = 0; rank < n; rank++) {
+                const optim_zero_config_t config = {
+                    .stage = 2, .share = 1, .bucket_bytes = 50000, .muon = muon, .momentum = 0.9};
+                size_t bytes[OPTIM_MEMORY_KINDS], moments;
+                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, bytes, NULL), GYRE_OK);
+                assert_int_equal(optim_zero_predict_moments(params, &config, n, rank, &moments), GYRE_OK);
+                assert_int_equal(moments, bytes[OPTIM_MEMORY_MOMENTS]);
+                least = muon && n == 6 && moments < least ? moments : least;
+                most = muon && n == 6 && moments > most ? moments : most;
+            }
+    assert_true(least < most);
+    model_params_destroy(params);
+}
+
 /* All ranks together send 2 (N - 1) elements per parameter where they all-reduce gradients, the same in
  * stages 1 and 2, and half as much again in stage 3, but for the embeddings, which backward does not read. */
 static void test_traffic(void **unused)
@@ -158,8 +180,8 @@ static void test_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes), cmocka_unit_test(test_traffic), cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_cut),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_moments), cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_buffers), cmocka_unit_test(test_cut),     cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
