@@ -121,6 +121,9 @@ for resume in "" --resume; do # a run that goes on is not resumed, nor is anothe
     train 2 "${KEEP[@]}" $resume
     want "while the run goes on ($resume)" 2 "$CK is in use: process $pid on $(uname -n) .*remove $CK/lock"
 done
+# one that a launcher has started anew waits, but not until its other ranks give up
+run env SLURM_JOB_ID=1 SLURM_RESTART_COUNT=1 GYRE_TIMEOUT=4 "$UCX_RUN" -n 2 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}" --resume
+want "while the run goes on, started anew" 2 "$CK is in use by process $pid on .*: waiting at most 2 s" "$CK is in use: process $pid on "
 kill -TERM $pid
 kill -CONT $pid
 wait $pid

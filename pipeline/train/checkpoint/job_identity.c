@@ -3,6 +3,7 @@
  * go on with them. */
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,13 @@ static const struct launcher {
 /* How long a run that was started anew waits for the one before it: one that a network has cut off ends by
  * itself, and of a host that is lost a file system knows after some time (NFS 4: 90 s). */
 #define LOCK_S 120.0
+
+/* Other ranks wait for this one meanwhile, at most for GYRE_TIMEOUT. */
+static double lock_patience(void)
+{
+    const double timeout = base_setting_seconds(SET_TIMEOUT);
+    return timeout > 0.0 ? fmin(LOCK_S, timeout / 2.0) : LOCK_S;
+}
 
 /* "NAME ID" of this launch; 0: there is no such launcher here, or it does not say (torchrun's default is
  * "none"). */
@@ -118,7 +126,7 @@ gyre_status_t train_resume_open(const train_config_t *options, int *resuming, op
     *resuming = started_anew(folder, &anew) || options->resume;
     gyre_status_t status = *resuming ? GYRE_OK : refuse(folder, anew); /* before anything in it is touched */
     if (status == GYRE_OK)
-        status = optim_lock_take(folder, anew ? LOCK_S : 0.0, lock);
+        status = optim_lock_take(folder, anew ? lock_patience() : 0.0, lock);
     if (status == GYRE_OK)
         status = optim_snapshot_prepare(folder);
     if (status == GYRE_OK && !*resuming)
