@@ -104,10 +104,28 @@ static watch_offer_t **find(watch_fds_t *fds, uint64_t key)
     return at;
 }
 
+/* To hand a window over takes two descriptors for a moment: a peer's connection, and a duplicate. Where there
+ * are none the owner hears it now; peers would wait until there are some. */
+static gyre_status_t check_room(int fd)
+{
+    const int first = fcntl(fd, F_DUPFD_CLOEXEC, 0), err = errno;
+    const int second = first >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (first >= 0)
+        close(first);
+    if (second >= 0) {
+        close(second);
+        return GYRE_OK;
+    }
+    return gyre_fail_errno(err == EBADF ? GYRE_ERR_INVALID : GYRE_ERR_NO_MEMORY, first < 0 ? err : EMFILE,
+                           "cannot duplicate descriptor %d of a window%s", fd,
+                           first >= 0 || err == EMFILE ? " (raise the limit: ulimit -n)" : "");
+}
+
 gyre_status_t watch_fds_offer(watch_fds_t *fds, uint64_t key, int fd)
 {
-    if (fcntl(fd, F_GETFD) < 0)
-        return gyre_fail_errno(GYRE_ERR_INVALID, errno, "descriptor %d of a window", fd);
+    gyre_status_t status = check_room(fd);
+    if (status != GYRE_OK)
+        return status;
     watch_offer_t *offer = malloc(sizeof(*offer));
     if (offer == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to offer a window");

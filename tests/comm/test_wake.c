@@ -144,6 +144,10 @@ static void wake(volatile void *at, int count)
 #define sendto(fd, byte, n, flags, name, length)    ((void)(fd), (void)(length), put_byte())
 #define recv(fd, byte, n, flags)                    ((void)(fd), (void)(byte), take_bytes())
 
+/* ringers are processes of their own */
+#define pthread_mutex_lock(of)   ((void)(of))
+#define pthread_mutex_unlock(of) ((void)(of))
+
 #include "comm/link.h"
 
 #include "comm/memory/bell.c"
