@@ -6,7 +6,7 @@ bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
 
 # A training step beside plain loops and PyTorch.
-PLAIN_GPT := $(addprefix $(B)/bench/plain_gpt,-demo -demo-fast-math -124M -124M-fast-math)
+PLAIN_GPT := $(addprefix $(B)/bench/plain_gpt,-demo -demo-fast-math -124M-fast-math)
 bench-train: all $(PLAIN_GPT) $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(SHAPE),--shape $(SHAPE))
