@@ -40,9 +40,9 @@ struct gyre_buckets {
     bucket_t *buckets;    /* [nbuckets] */
     size_t *shards;       /* [nbuckets * n], REDUCE_SCATTER only */
     char *memory;
-    size_t next;          /* first bucket that was not started in this round */
-    gyre_status_t failed; /* a start that went wrong; wait returns it again */
-    base_time_t inside;   /* time that the caller spent in here while a bucket was under way, in this round */
+    size_t next;         /* first bucket that was not started in this round */
+    coll_first_t failed; /* a start that went wrong; wait returns it again */
+    base_time_t inside;  /* time that the caller spent in here while a bucket was under way, in this round */
     double total_s, exposed_s; /* of the round before */
 };
 
@@ -182,11 +182,10 @@ gyre_status_t gyre_buckets_destroy(gyre_buckets_t *b)
 {
     if (!b)
         return GYRE_OK;
-    gyre_status_t st = GYRE_OK;
-    for (size_t j = 0; b->buckets && j < b->nbuckets; j++) {
-        gyre_status_t one = gyre_wait(&b->buckets[j].request);
-        st = st == GYRE_OK ? one : st;
-    }
+    coll_first_t first;
+    coll_first_begin(&first);
+    for (size_t j = 0; b->buckets && j < b->nbuckets; j++)
+        coll_first_note(&first, gyre_wait(&b->buckets[j].request));
     base_redop_release(b->config.op.kind);
     base_type_release(b->config.type);
     if (b->memory)
@@ -197,7 +196,7 @@ gyre_status_t gyre_buckets_destroy(gyre_buckets_t *b)
     free(b->buckets);
     free(b->shards);
     free(b);
-    return st;
+    return coll_first_end(&first);
 }
 
 void *gyre_buckets_tensor(gyre_buckets_t *b, size_t tensor)
@@ -266,11 +265,11 @@ gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
     base_time_t entered = base_now(); /* what starts is moved at once, as far as it goes */
     b->ready[tensor] = 1;
     b->buckets[b->bucket_of[tensor]].missing--;
-    while (b->failed == GYRE_OK && b->next < b->nbuckets && b->buckets[b->next].missing == 0) {
-        b->failed = start_bucket(b, &b->buckets[b->next]);
+    while (b->failed.status == GYRE_OK && b->next < b->nbuckets && b->buckets[b->next].missing == 0) {
+        coll_first_note(&b->failed, start_bucket(b, &b->buckets[b->next]));
         b->next++;
     }
-    return b->failed != GYRE_OK ? b->failed : progress(b, entered);
+    return b->failed.status != GYRE_OK ? coll_first_end(&b->failed) : progress(b, entered);
 }
 
 gyre_status_t gyre_buckets_progress(gyre_buckets_t *b)
@@ -302,7 +301,7 @@ static void next_round(gyre_buckets_t *b)
         b->buckets[j].missing = b->buckets[j].view.tensors;
     b->next = 0;
     b->inside = 0;
-    b->failed = GYRE_OK;
+    coll_first_begin(&b->failed);
 }
 
 gyre_status_t gyre_buckets_wait(gyre_buckets_t *b)
@@ -311,16 +310,14 @@ gyre_status_t gyre_buckets_wait(gyre_buckets_t *b)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_wait: buckets is NULL");
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_wait cannot be part of a group");
-    for (size_t i = 0; i < b->tensors && b->failed == GYRE_OK; i++)
+    for (size_t i = 0; i < b->tensors && b->failed.status == GYRE_OK; i++)
         if (!b->ready[i])
             return gyre_fail(GYRE_ERR_INVALID,
                              "gyre_buckets_wait: tensor %zu was not marked ready in this round", i);
     base_time_t entered = base_now();
-    gyre_status_t st = b->failed;
-    for (size_t j = 0; j < b->next; j++) {
-        gyre_status_t one = gyre_wait(&b->buckets[j].request);
-        st = st == GYRE_OK ? one : st;
-    }
+    for (size_t j = 0; j < b->next; j++)
+        coll_first_note(&b->failed, gyre_wait(&b->buckets[j].request));
+    const gyre_status_t st = coll_first_end(&b->failed);
     b->total_s = (double)under_way(b) * 1e-9;
     b->exposed_s = (double)(b->inside + base_now() - entered) * 1e-9;
     next_round(b);

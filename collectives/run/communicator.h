@@ -357,11 +357,16 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
                                 const char *why, char *text, size_t bytes);
 
 /* --- group.c --- */
-/* The first of several errors, with its text. Begins with the status OK. */
+/* The first of several errors, with its text. */
 typedef struct {
     gyre_status_t status;
     char text[1700];
 } coll_first_t;
+/* Field by field: its text is long. */
+static inline void coll_first_begin(coll_first_t *first)
+{
+    first->status = GYRE_OK;
+}
 /* status: of a call that this thread has just made. */
 void coll_first_note(coll_first_t *first, gyre_status_t status);
 /* Its status; the text is this thread's last error again. */

@@ -109,7 +109,7 @@ gyre_status_t gyre_group_end(void)
     atomic_fetch_sub_explicit(&coll_groups, 1, memory_order_relaxed);
     gyre_request_t *list = group.head;
     coll_first_t first;
-    first.status = GYRE_OK; /* field by field: its text is long */
+    coll_first_begin(&first);
     group.head = group.tail = NULL;
     if (group.refused.status != GYRE_OK) {
         group_discard(list, group.refused.status);

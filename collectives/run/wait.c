@@ -251,7 +251,7 @@ gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests)
     if (count && !requests)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_wait_all: requests is NULL but count is %zu", count);
     coll_first_t first;
-    first.status = GYRE_OK; /* field by field: its text is long */
+    coll_first_begin(&first);
     for (size_t i = 0; i < count; i++)
         coll_first_note(&first, gyre_wait(&requests[i]));
     return coll_first_end(&first);
