@@ -91,13 +91,19 @@ static int holds_config(const char *path)
     return n > 0 && n < (int)sizeof config && access(config, F_OK) == 0;
 }
 
+/* 1: a folder that is not a model. */
+static int may_hold_checkpoints(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode) && !holds_config(path);
+}
+
 int pipe_source_is_checkpoint(const char *path)
 {
     char folder[PATH_MAX];
-    struct stat info;
     uint64_t step, *steps = NULL;
     size_t count = 0;
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || holds_config(path))
+    if (!may_hold_checkpoints(path))
         return 0;
     if (split_step(path, folder, &step))
         return 1;
@@ -114,7 +120,7 @@ static gyre_status_t choose(pipe_source_config_t *config)
     char folder[PATH_MAX];
     uint64_t step;
     optim_snapshot_t *snapshot = NULL;
-    if (!config->path || !pipe_source_is_checkpoint(config->path) || split_step(config->path, folder, &step))
+    if (!config->path || !may_hold_checkpoints(config->path) || split_step(config->path, folder, &step))
         return GYRE_OK;
     const gyre_status_t status = optim_snapshot_open_newest(config->path, &config->step, &snapshot);
     config->chosen = snapshot != NULL;
