@@ -48,7 +48,8 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
     tokenize_input_t *input = calloc(1, sizeof *input);
     gyre_status_t status =
         input ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of inputs");
-    int piped = 0;
+    struct stat written;
+    int piped = 0, replaced = stat(options->out, &written) == 0;
     for (size_t i = 0; status == GYRE_OK && i < options->input_count; i++) {
         size_t before = input->files.count;
         status = add_input(input, options->inputs[i]);
@@ -58,10 +59,10 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
         if (!grown)
             break;
         input->listed = grown;
-        struct stat info, out_info;
+        struct stat info;
         int known = stat(options->inputs[i], &info) == 0, folder = known && S_ISDIR(info.st_mode);
-        if (known && stat(options->out, &out_info) == 0 && out_info.st_dev == info.st_dev &&
-            out_info.st_ino == info.st_ino && S_ISREG(info.st_mode))
+        if (known && replaced && written.st_dev == info.st_dev && written.st_ino == info.st_ino &&
+            S_ISREG(info.st_mode))
             status = gyre_fail(GYRE_ERR_INVALID, "--out %s would replace the INPUT %s: name another file",
                                options->out, options->inputs[i]);
         if (input->files.count > before)
