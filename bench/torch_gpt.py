@@ -9,7 +9,10 @@ import time
 import torch
 import torch.nn.functional as F
 
-L, H, C, T, B, V = {"demo": (4, 4, 128, 64, 12, 256), "124M": (12, 12, 768, 1024, 2, 50257)}[sys.argv[1]]
+from train import SHAPES # pylint: disable=wrong-import-position
+
+SHAPE = next(shape for shape in SHAPES if shape.name == sys.argv[1])
+L, H, C, T, B, V = SHAPE.layers, SHAPE.heads, SHAPE.channels, SHAPE.seq, SHAPE.batch, SHAPE.vocab
 
 
 class Block(torch.nn.Module):
