@@ -2,7 +2,6 @@
 /* one thread: TSan has nothing to see */
 /* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k,
  * v, gates, heads and experts lie in a file. */
-#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 #include "model/formats/hf.h"
 #include "model/random.h"
 #include "tests/model/hf_folder.h"
+#include "tests/support/entries.h"
 #include "tests/support/weights.h"
 
 #define SHAPE .vocab = 21, .seq = 8, .layers = 2, .hidden = 12, .heads = 6
@@ -291,17 +291,6 @@ static void wrong_order(void **state)
     free(flat);
     model_params_destroy(params);
     clear();
-}
-
-static size_t entries(const char *path)
-{
-    size_t count = 0;
-    DIR *all = opendir(path);
-    assert_non_null(all);
-    while (readdir(all))
-        count++;
-    closedir(all);
-    return count - 2;
 }
 
 /* An older model stays until the new one is whole, and none of it stays then. */

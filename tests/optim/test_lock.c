@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/checkpoint/lock.h"
+#include "tests/support/entries.h"
 
 static char folder[] = "/tmp/gyre-lock-XXXXXX";
 
@@ -36,18 +36,6 @@ static int end(void **unused)
     return rmdir(folder); /* fails if a test left something */
 }
 
-/* Entries of the folder, hidden ones too. */
-static size_t entries(void)
-{
-    size_t n = 0;
-    DIR *all = opendir(folder);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 /* One run writes to a folder: the lock names its process, and does not outlive it. */
 static void locked(void **unused)
 {
@@ -60,7 +48,7 @@ static void locked(void **unused)
     snprintf(who, sizeof who, "process %ld on ", (long)getpid());
     assert_non_null(strstr(gyre_last_error(), who));
     optim_lock_leave(lock);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
 
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
@@ -85,9 +73,9 @@ static void locked(void **unused)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
     optim_lock_leave(second);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(entries(folder), 1);
     optim_lock_leave(lock);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
     assert_int_equal(optim_lock_take("/proc/self/none", 0.0, &lock), GYRE_ERR_IO);
     optim_lock_leave(NULL);
 }
@@ -127,7 +115,7 @@ static void another_user(void **unused)
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(take_as_another(), GYRE_OK);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
     assert_int_equal(chmod(folder, 0700), 0);
 }
 

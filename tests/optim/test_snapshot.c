@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,6 +23,7 @@
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "optim/checkpoint/snapshot.h"
+#include "tests/support/entries.h"
 #include "tests/support/weights.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
@@ -116,18 +116,6 @@ static void write_one(uint64_t step)
     json_decref(run);
 }
 
-/* Entries of the folder, hidden ones too. */
-static size_t entries(void)
-{
-    size_t n = 0;
-    DIR *all = opendir(folder);
-    assert_non_null(all);
-    while (readdir(all))
-        n++;
-    closedir(all);
-    return n - 2;
-}
-
 static gyre_status_t load(uint64_t step, json_t **run)
 {
     optim_snapshot_t *snapshot = NULL;
@@ -212,12 +200,12 @@ static void round_trip(void **unused)
     write_one(30);
     assert_int_equal(load(30, NULL), GYRE_OK);
     same_back();
-    assert_int_equal(entries(), 3);
+    assert_int_equal(entries(folder), 3);
     const uint64_t all[] = {7, 30, 200};
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(optim_snapshot_remove(folder, all[i]), GYRE_OK);
     assert_int_equal(optim_snapshot_remove(folder, 7), GYRE_ERR_NOT_FOUND);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
 }
 
 static void names(void **unused)
@@ -271,15 +259,15 @@ static void left_overs(void **unused)
     assert_int_equal(mkdir(path, 0777), 0);
     strcat(path, "/shard-00000.safetensors");
     write_file(path, "half", 4);
-    assert_int_equal(entries(), 2);
+    assert_int_equal(entries(folder), 2);
     assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(entries(folder), 1);
     assert_int_equal(optim_snapshot_check(folder, 4), GYRE_OK);
     json_t *run = json_object();
     assert_int_equal(try_write("/tmp/no-such-folder", 4, run), GYRE_ERR_IO);
     assert_int_equal(try_write(folder, OPTIM_SNAPSHOT_STEPS, run), GYRE_ERR_INVALID);
     json_decref(run);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(entries(folder), 1);
     assert_int_equal(optim_snapshot_check(folder, 4), GYRE_OK);
     assert_int_equal(optim_snapshot_prepare("/proc/self/none"), GYRE_ERR_IO);
     assert_int_equal(optim_snapshot_remove(folder, 4), GYRE_OK);
@@ -299,7 +287,7 @@ static void unburied(void **unused)
     hidden(9, "new", (long)pid, path);
     assert_int_equal(mkdir(path, 0777), 0);
     assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
@@ -323,11 +311,11 @@ static void live_writers(void **unused)
         set_age(path[i], 7200); /* its file is new */
     }
     assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-    assert_int_equal(entries(), 2);
+    assert_int_equal(entries(folder), 2);
     for (int i = 0; i < 2; i++) {
         set_age(file[i], 7200);
         assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-        assert_int_equal(entries(), 1 - (size_t)i);
+        assert_int_equal(entries(folder), 1 - (size_t)i);
     }
 }
 
@@ -344,7 +332,7 @@ static void restored(void **unused)
         hidden(6, kind[i], gone(), path);
         assert_int_equal(rename(place, path), 0);
         assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-        assert_int_equal(entries(), 1);
+        assert_int_equal(entries(folder), 1);
         assert_int_equal(load(6, NULL), GYRE_OK);
         same_back();
     }
@@ -357,14 +345,14 @@ static void restored(void **unused)
     write_file(file, image, bytes);
     free(image);
     assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
     write_one(6); /* the step is there: it stays, the other goes */
     hidden(6, "old", gone(), path);
     assert_int_equal(rename(place, path), 0);
     state[2][5] = 7.0f;
     write_one(6);
     assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(entries(folder), 1);
     assert_int_equal(load(6, NULL), GYRE_OK);
     same_back();
     assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
@@ -515,14 +503,14 @@ static void probes(void **unused)
     assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-1", 2, made), GYRE_OK); /* another rank */
     assert_int_equal(optim_snapshot_begin(folder, 4, "somewhere.else-1", 1, other), GYRE_OK);
     assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-11", 1, other), GYRE_OK);
-    assert_int_equal(entries(), 6);
+    assert_int_equal(entries(folder), 6);
     optim_snapshot_sweep(folder, "elsewhere-1", made);
-    assert_int_equal(entries(), 4);
+    assert_int_equal(entries(folder), 4);
     optim_snapshot_sweep(folder, "elsewhere-1", NULL);
-    assert_int_equal(entries(), 3);
+    assert_int_equal(entries(folder), 3);
     optim_snapshot_sweep(folder, "elsewhere-11", NULL);
     optim_snapshot_sweep(folder, "somewhere.else-1", NULL);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(entries(folder), 1);
     assert_int_equal(optim_snapshot_check(folder, 3), GYRE_OK);
     assert_int_equal(optim_snapshot_remove(folder, 3), GYRE_OK);
 }
