@@ -20,6 +20,12 @@ check "their form" grep -qE '^127\.0\.0\.1:[0-9]+ [0-9a-f]{64} [0-9a-f]+ [0-9]+$
 cp "$W/out" "$W/first"
 run "$R" -n 3 sh -c 'echo "$GYRE_ROOT $GYRE_SECRET $GYRE_JOB $MASTER_PORT"'
 check "a fresh secret each time" [ "$(cut -d' ' -f2 "$W/first" "$W/out" | sort -u | wc -l)" = 2 ]
+# The program listens there some seconds later; until then no connection may get it from the kernel.
+read -r low high </proc/sys/net/ipv4/ip_local_port_range
+port=$(cut -d' ' -f4 "$W/out" | head -n 1)
+if [ "$low" -gt 10000 ]; then
+    check "MASTER_PORT $port is not of $low to $high" [ "$port" -ge 10000 -a "$port" -lt "$low" ]
+fi
 # Rank 0, and only it, inherits the listening socket; all inherit the recorder.
 run "$R" -n 2 --tag sh -c 'readlink /proc/self/fd/$GYRE_RECORDER_FD; [ -z "${GYRE_ROOT_FD-}" ] || readlink /proc/self/fd/$GYRE_ROOT_FD'
 want "descriptors" 0

@@ -171,7 +171,8 @@ int run_job_open(run_job_t *job);
 /* part: distinguishes it from the recorders of other agents on this host. */
 int run_job_open_recorder(run_job_t *job, const char *part);
 void run_job_close(run_job_t *job);
-/* A port of `address` (text) that is free now; 0: none. */
+/* A port of `address` (text) that is free now, for a listener that comes later: one that the kernel gives to
+ * no connection meanwhile, if there are such. 0: none. */
 int run_free_port(const char *address);
 
 /* --- environ --- */

@@ -29,7 +29,7 @@ ranks() { # LIBRARIES N CODE PART...
     check "$n ranks, $*: code $rc: $(grep -h FAILED "$W/out" "$W/err" | head -n 1) $(tail -n 2 "$W/err")" \
         [ "$rc" = "$code" ]
     for part; do # the rank that leaves does not get there
-        check "$part on $n ranks: all ranks got to the end" \
+        check "$part on $n ranks: all ranks got to the end: $(grep -hv '^$' "$W/err" | head -c 2000 | tr '\n' ' ')" \
             [ "$(grep -c " $part: [0-9]* checks" "$W/out")" = "$([ "$part" = exit ] && echo $((n - 1)) || echo "$n")" ]
     done
 }

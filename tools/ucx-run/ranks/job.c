@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
+#include "base/hash.h"
 #include "base/settings/settings.h"
 #include "comm/net/address.h"
 #include "tools/ucx-run/run.h"
@@ -103,13 +104,30 @@ static int listen_at(in_addr_t where, int port, int *bound)
     return fd;
 }
 
+/* The first port that the kernel may give to a connection by itself; 0 if unknown. */
+static int first_given_port(void)
+{
+    int low = 0;
+    FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%d", &low) != 1)
+        low = 0;
+    fclose(f);
+    return low;
+}
+
 int run_free_port(const char *address)
 {
+    enum { LOWEST = 10000, TRIES = 100 };
     struct in_addr where;
-    int port = 0;
+    int port = 0, fd = -1, beyond = first_given_port();
     if (inet_pton(AF_INET, address, &where) != 1)
         where.s_addr = htonl(INADDR_ANY);
-    int fd = listen_at(where.s_addr, 0, &port);
+    for (int i = 0; beyond > LOWEST && fd < 0 && i < TRIES; i++)
+        fd = listen_at(where.s_addr, LOWEST + (int)(base_random64() % (uint64_t)(beyond - LOWEST)), &port);
+    if (fd < 0)
+        fd = listen_at(where.s_addr, 0, &port);
     if (fd >= 0)
         close(fd);
     return port;
