@@ -165,16 +165,26 @@ ucx_peer_t *ucx_peer_meet(uint64_t address_hash)
     return peer && peer->failed == UCS_OK ? peer : NULL; /* the group has failed with it */
 }
 
-/* Waits for one of Gyre's requests, a short time. breathe: other threads may have the lock meanwhile. */
-static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
+/* Waits for one of Gyre's requests, a short time. breathe: other threads may have the lock meanwhile. Returns
+ * the request if it is still under way, else NULL. */
+static ucs_status_ptr_t await(ucs_status_ptr_t request, base_time_t until, int breathe)
 {
     if (!UCS_PTR_IS_PTR(request))
-        return;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until) {
+        return NULL;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+        if (base_now() >= until)
+            return request;
         if (ucx_poll(NULL) == 0 && breathe)
             ucx_breathe();
     }
     ucp_request_free(request);
+    return NULL;
+}
+
+static void drop(ucs_status_ptr_t request)
+{
+    if (request)
+        ucp_request_free(request);
 }
 
 static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int breathe)
@@ -184,7 +194,7 @@ static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int br
 
     peer->ep = NULL; /* first: no other thread may use it or close it again */
     if (ep)
-        finish(ucp_ep_close_nbx(ep, &param), until, breathe);
+        drop(await(ucp_ep_close_nbx(ep, &param), until, breathe));
 }
 
 void ucx_peer_cut(ucx_peer_t *peer)
@@ -203,14 +213,15 @@ void ucx_peers_close(int force)
         /* Where UCX is still exchanging its own messages, nothing of Gyre's is held back. */
         const int now = force || peer->failed != UCS_OK || !peer->ready || base_now() >= until;
         close_ep(peer, now ? UCP_EP_CLOSE_FLAG_FORCE : 0, until, 0);
-        if (peer->opening)
-            ucp_request_free(peer->opening);
+        drop(peer->opening);
+        drop(peer->late);
         free(peer);
     }
 }
 
 /* A flush ends with all messages of the connection, of other groups, too. Where one of these waits for the
- * peer, UCX sends what it can now, and the thread that drives that group sends the rest. */
+ * peer, UCX sends what it can now, and the thread that drives that group sends the rest. A peer that does
+ * nothing for UCX, since it computes or waits in another group, is waited for once. */
 void ucx_peers_flush(const comm_ucx_group_t *ug)
 {
     ucp_request_param_t param = {0};
@@ -222,10 +233,14 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;
         if (!peer || peer->failed != UCS_OK || !peer->ep || !peer->ready)
             continue;
-        if (ucx_busy_elsewhere(ug, peer))
+        peer->late = await(peer->late, 0, 1);
+        if (peer->late || ucx_busy_elsewhere(ug, peer)) {
             ucx_poll(NULL);
-        else /* peers stay listed while a group is there */
-            finish(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
+        } else { /* peers stay listed while a group is there */
+            ucs_status_ptr_t late = await(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
+            drop(peer->late); /* of another thread meanwhile */
+            peer->late = late;
+        }
     }
 }
 

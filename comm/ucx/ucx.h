@@ -56,6 +56,7 @@ typedef struct ucx_peer {
     int owes;                 /* 1: a hello has come that is not answered yet */
     int ready;                /* 1: messages may be sent */
     ucs_status_ptr_t opening; /* the message before that, while it is under way; or NULL */
+    ucs_status_ptr_t late;    /* a flush that the peer keeps waiting, or NULL */
     base_time_t made_at;
     ucs_status_t failed; /* UCS_OK as long as it works */
     base_time_t failed_at;

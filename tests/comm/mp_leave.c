@@ -2,7 +2,8 @@
 /* ranks: 2 */
 /* takes: 2 */
 /* tests/comm/mp_leave.c: over UCX, an idle communicator is destroyed at once while another one has a message
- * under way to a busy peer, over the same connection. */
+ * under way to a busy peer, over the same connection. Several are destroyed in the time of one while the peer
+ * does not take what has been sent. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -11,6 +12,52 @@
 #include "base/clock.h"
 
 enum { BYTES = 8 << 20, TRIES = 3 };
+
+static void tell(const char *go)
+{
+    FILE *file = fopen(go, "w");
+    MP_CHECK(file && fclose(file) == 0, "cannot write %s", go);
+}
+
+/* Makes no call of Gyre until rank 0 is done. */
+static void be_busy(const char *go)
+{
+    const base_time_t until = base_deadline(20.0);
+    while (access(go, F_OK) != 0 && base_now() < until)
+        usleep(1000);
+    MP_CHECK(unlink(go) == 0, "rank 0 was not done in time");
+}
+
+/* A flush of rank 0 waits for rank 1, which does not take the message. Each takes a second at most, and all
+ * of them not more. */
+static void several(gyre_comm_t *world, const char *folder)
+{
+    enum { COMMS = 5 };
+    const int rank = gyre_comm_rank(world);
+    gyre_comm_t *idle[COMMS];
+    char go[400];
+    int word = 7;
+
+    snprintf(go, sizeof go, "%s/go.several", folder);
+    for (int i = 0; i < COMMS; i++) {
+        MP_OK(gyre_comm_split(world, 0, rank, &idle[i]));
+        MP_OK(gyre_barrier(idle[i]));
+    }
+    MP_OK(gyre_barrier(world));
+    if (rank == 0)
+        MP_OK(gyre_send(&word, 1, GYRE_INT32, 1, world));
+    if (rank == 1)
+        be_busy(go);
+    const base_time_t from = base_now();
+    for (int i = 0; i < COMMS; i++)
+        MP_OK(gyre_comm_destroy(idle[i]));
+    const double took = (double)(base_now() - from) * 1e-9;
+    MP_CHECK(rank != 0 || took < 3.5, "destroying %d took %.3f s", COMMS, took);
+    if (rank == 0)
+        tell(go);
+    if (rank == 1)
+        MP_OK(gyre_recv(&word, 1, GYRE_INT32, 0, world));
+}
 
 int main(void)
 {
@@ -39,14 +86,10 @@ int main(void)
             MP_OK(gyre_comm_destroy(idle));
             const double took = (double)(base_now() - from) * 1e-9;
             best = took < best ? took : best;
-            FILE *file = fopen(go, "w");
-            MP_CHECK(file && fclose(file) == 0, "cannot write %s", go);
+            tell(go);
             MP_OK(gyre_wait(&request));
-        } else if (rank == 1) { /* is busy, and does not call Gyre */
-            const base_time_t until = base_deadline(20.0);
-            while (access(go, F_OK) != 0 && base_now() < until)
-                usleep(1000);
-            MP_CHECK(unlink(go) == 0, "rank 0 was not done in time");
+        } else if (rank == 1) {
+            be_busy(go);
             MP_OK(gyre_recv(data, BYTES, GYRE_INT8, 0, world));
             MP_CHECK(data[0] == i + 1 && data[BYTES - 1] == i + 1, "other bytes came: %d", data[0]);
             MP_OK(gyre_comm_destroy(idle));
@@ -55,6 +98,7 @@ int main(void)
         }
     }
     MP_CHECK(rank != 0 || best < 0.7, "destroying the idle one took %.3f s at best", best);
+    several(world, folder ? folder : "/tmp");
     MP_OK(gyre_finalize(world));
     return 0;
 }
