@@ -227,8 +227,7 @@ int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call)
 int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int p2p, int partner,
                          comm_call_t *call);
 
-/* The transports that there are, for tools, by their numbers in the table. NULL: no more. */
-const char *comm_transport_name(int number);
+/* The transports that there are, for tools, by their numbers in the table. */
 int comm_transport_find(const char *name); /* -1: unknown name */
 int comm_transport_is_network(int number); /* 1: it joins hosts */
 /* text: what its part `part`, from 0, would be here and why, such as a port of an adapter; or why it cannot

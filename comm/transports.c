@@ -49,11 +49,6 @@ int comm_transport_find(const char *name)
     return row(number) ? number : -1;
 }
 
-const char *comm_transport_name(int number)
-{
-    return row(number) ? row(number)->name : NULL;
-}
-
 int comm_transport_is_network(int number)
 {
     return row(number) && row(number)->scope == COMM_BETWEEN_HOSTS;
