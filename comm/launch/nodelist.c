@@ -9,7 +9,6 @@
  * The first host is each item's text with every bracket replaced by its first number, as it is written. */
 #include "comm/launch/nodelist.h"
 
-#include <limits.h>
 #include <string.h>
 
 enum { DIGITS_MAX = 9 };
@@ -61,71 +60,58 @@ static size_t number(reader_t *r, long *value)
     return more(r) && is_digit(*r->at) ? 0 : n;
 }
 
-/* What stands between brackets; how many numbers it names, or -1. */
-static long bracket(reader_t *r)
+/* What stands between brackets; 0: malformed. */
+static int bracket(reader_t *r)
 {
-    long total = 0;
     for (int first = 1;; first = 0) {
         long low, high;
         const char *digits = r->at;
         size_t width = number(r, &low);
         if (width == 0)
-            return -1;
+            return 0;
         if (first)
             put(r, digits, width);
-        high = low;
         if (more(r) && *r->at == '-') {
             r->at++;
             if (number(r, &high) == 0 || high < low)
-                return -1;
+                return 0;
         }
-        if (high - low + 1 > INT_MAX - total)
-            return -1;
-        total += high - low + 1;
         if (!more(r))
-            return -1;
+            return 0;
         char c = *r->at++;
-        if (c == ']')
-            return total;
         if (c != ',')
-            return -1;
+            return c == ']';
     }
 }
 
-/* One item; how many hosts it names, or -1. */
-static long item(reader_t *r)
+/* One item; 0: malformed. */
+static int item(reader_t *r)
 {
-    long total = 1;
     const char *from = r->at;
     while (more(r) && *r->at != ',') {
         if (*r->at == '[') {
             r->at++;
-            long n = bracket(r);
-            if (n < 0 || total > INT_MAX / n)
-                return -1;
-            total *= n;
+            if (!bracket(r))
+                return 0;
         } else if (is_plain(*r->at)) {
             put(r, r->at++, 1);
         } else {
-            return -1;
+            return 0;
         }
     }
-    return r->at > from ? total : -1;
+    return r->at > from;
 }
 
-static long list(reader_t *r)
+static int list(reader_t *r)
 {
-    long total = 0;
     for (;;) {
-        long n = item(r);
-        if (n < 0 || n > INT_MAX - total)
-            return -1;
-        total += n;
+        if (!item(r))
+            return 0;
         if (r->host != NULL) /* the first item is complete */
             r->host[r->used] = '\0';
         r->host = NULL;
         if (!more(r))
-            return total;
+            return 1;
         r->at++; /* the comma: another item must follow */
     }
 }
@@ -135,14 +121,8 @@ int comm_nodelist_first(const char *text, size_t bytes, char *host, size_t room)
     if (room == 0)
         return 0;
     reader_t r = {.at = text, .end = text + bytes, .host = host, .room = room};
-    if (list(&r) > 0 && !r.too_long)
+    if (list(&r) && !r.too_long)
         return 1;
     host[0] = '\0';
     return 0;
-}
-
-long comm_nodelist_count(const char *text, size_t bytes)
-{
-    reader_t r = {.at = text, .end = text + bytes};
-    return list(&r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/nodelist.h: Slurm's compressed lists of hosts, such as "n[0-3,7],m05" or "r[1-2]n[08-11]-ib".
- * Pure functions; the text comes from outside. */
+ * A pure function; the text comes from outside. */
 #ifndef COMM_LAUNCH_NODELIST_H
 #define COMM_LAUNCH_NODELIST_H
 
@@ -9,8 +9,5 @@
 /* Writes the first host of the list, NUL-terminated, into host[room]. Returns 1, or 0 if any part of the list
  * is malformed or the name does not fit. */
 int comm_nodelist_first(const char *text, size_t bytes, char *host, size_t room);
-
-/* Returns the number of hosts in the list; -1 if the list is malformed or names more than 2^31 - 1 hosts. */
-long comm_nodelist_count(const char *text, size_t bytes);
 
 #endif

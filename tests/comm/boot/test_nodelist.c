@@ -17,28 +17,26 @@ static void good(void **state)
     (void)state;
     static const struct {
         const char *list, *first;
-        long count;
     } cases[] = {
-        {"n0", "n0", 1},
-        {"n[0-3,7],m05", "n0", 6},
-        {"m05,n[0-3]", "m05", 5},
-        {"n[007-012]", "n007", 6},
-        {"n[7]", "n7", 1},
-        {"r[1-2]n[08-11]-ib", "r1n08-ib", 8},
-        {"a.b-c_d.example.org", "a.b-c_d.example.org", 1},
-        {"10.0.0.1", "10.0.0.1", 1},
-        {"[1-3]x", "1x", 3},
-        {"n[000000001-999999999]", "n000000001", 999999999},
-        {"n[0,0,0]", "n0", 3}, /* Slurm does not write it, but it names hosts */
+        {"n0", "n0"},
+        {"n[0-3,7],m05", "n0"},
+        {"m05,n[0-3]", "m05"},
+        {"n[007-012]", "n007"},
+        {"n[7]", "n7"},
+        {"r[1-2]n[08-11]-ib", "r1n08-ib"},
+        {"a.b-c_d.example.org", "a.b-c_d.example.org"},
+        {"10.0.0.1", "10.0.0.1"},
+        {"[1-3]x", "1x"},
+        {"n[000000001-999999999]", "n000000001"},
+        {"n[0,0,0]", "n0"}, /* Slurm does not write it, but it names hosts */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char host[64];
         size_t n = strlen(cases[i].list);
         char *exact = malloc(n); /* a byte read beyond it is an error under ASan */
         memcpy(exact, cases[i].list, n);
-        if (!comm_nodelist_first(exact, n, host, sizeof(host)) || strcmp(host, cases[i].first) != 0 ||
-            comm_nodelist_count(exact, n) != cases[i].count)
-            fail_msg("%s: first \"%s\", %ld hosts", cases[i].list, host, comm_nodelist_count(exact, n));
+        if (!comm_nodelist_first(exact, n, host, sizeof(host)) || strcmp(host, cases[i].first) != 0)
+            fail_msg("%s: first \"%s\"", cases[i].list, host);
         free(exact);
     }
 }
@@ -47,40 +45,17 @@ static void bad(void **state)
 {
     (void)state;
     static const char *const cases[] = {
-        "",
-        ",",
-        "n0,",
-        ",n0",
-        "n0,,n1",
-        "n[",
-        "n[]",
-        "n[1",
-        "n[1-",
-        "n[1-]",
-        "n[3-1]",
-        "n[1,]",
-        "n[a]",
-        "n]",
-        "n[1]]",
-        "n[1[2]]",
-        "n 1",
-        "n0\nn1",
-        "n0;rm",
-        "n[-1]",
-        "n[1--2]",
-        "n[1234567890]",
-        "n[1-2-3]",
-        "n/1",
-        "n[0-999999999]n[0-9]",
-        "n[1-999999999],m[1-999999999],k[1-999999999]",
+        "",      ",",      "n0,",     ",n0",           "n0,,n1",   "n[",    "n[]",     "n[1", "n[1-",
+        "n[1-]", "n[3-1]", "n[1,]",   "n[a]",          "n]",       "n[1]]", "n[1[2]]", "n 1", "n0\nn1",
+        "n0;rm", "n[-1]",  "n[1--2]", "n[1234567890]", "n[1-2-3]", "n/1",
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char host[64] = "x";
         size_t n = strlen(cases[i]);
         char *exact = malloc(n + 1);
         memcpy(exact, cases[i], n);
-        if (comm_nodelist_first(exact, n, host, sizeof(host)) || comm_nodelist_count(exact, n) >= 0)
-            fail_msg("\"%s\" was taken: first \"%s\", %ld", cases[i], host, comm_nodelist_count(exact, n));
+        if (comm_nodelist_first(exact, n, host, sizeof(host)))
+            fail_msg("\"%s\" was taken: first \"%s\"", cases[i], host);
         assert_string_equal(host, "");
         free(exact);
     }
