@@ -186,16 +186,3 @@ gyre_status_t topo_bind_self(const topo_t *topo, topo_bind_t how, int core, char
         describe(topo, where, core, text, bytes);
     return GYRE_OK;
 }
-
-int topo_current_core(const topo_t *topo)
-{
-    int found = -1;
-    hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    if (set && topo->is_this_machine && hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD) == 0 &&
-        !hwloc_bitmap_iszero(set))
-        for (int core = 0; core < topo->core_count && found < 0; core++)
-            if (hwloc_bitmap_isincluded(set, topo->cores[core].obj->cpuset))
-                found = core;
-    hwloc_bitmap_free(set);
-    return found;
-}

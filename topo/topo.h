@@ -60,9 +60,6 @@ void topo_summary(const topo_t *topo, topo_summary_t *out);
  * not GPUs. */
 const topo_device_t *topo_device(const topo_t *topo, int index); /* NULL out of range */
 const topo_core_t *topo_core(const topo_t *topo, int core);      /* NULL out of range */
-/* The core that the calling thread is confined to, -1 if it may run on several (or topo is of another
- * machine). */
-int topo_current_core(const topo_t *topo);
 /* 64-bit signature of what matters for tuning (kernel release, processor and hwloc's shape): the same for
  * every process of the machine, wherever it is bound. */
 uint64_t topo_signature(const topo_t *topo);
