@@ -42,7 +42,6 @@ void *base_cuda_stream_native(const base_cuda_stream_t *stream);
 gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const void *from, size_t bytes);
 gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_t bytes);
 gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream);
-gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user);
 
 typedef struct base_cuda_event base_cuda_event_t;
 gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **event);

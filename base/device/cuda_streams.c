@@ -129,19 +129,6 @@ gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
     return status;
 }
 
-gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user)
-{
-    int before;
-    gyre_status_t status = base_cuda_enter(stream->index, &before);
-    if (status != GYRE_OK)
-        return status;
-    cudaError_t rc = cudaLaunchHostFunc(stream->stream, fn, user);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaLaunchHostFunc");
-    base_cuda_leave(stream->index, before);
-    return status;
-}
-
 /* ---- events -------------------------------------------------------------------------------------------- */
 
 gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **event)

@@ -77,9 +77,6 @@ gyre_status_t base_stream_destroy(base_stream_t *stream);
 gyre_status_t base_stream_copy(base_stream_t *stream, void *to, const void *from, size_t bytes);
 gyre_status_t base_stream_zero(base_stream_t *stream, void *ptr, size_t bytes);
 gyre_status_t base_stream_wait(base_stream_t *stream); /* all work so far is done */
-/* Calls fn(user) on a thread of the driver's when the work so far is done; fn makes no device call. Host:
- * at once. */
-gyre_status_t base_stream_call(base_stream_t *stream, void (*fn)(void *user), void *user);
 
 /* timed: base_event_elapsed_ms may be asked; costs a little. */
 gyre_status_t base_event_create(base_device_t device, int timed, base_event_t **event);

@@ -271,14 +271,6 @@ gyre_status_t base_stream_wait(base_stream_t *stream)
     return stream->cuda != NULL ? base_cuda_stream_wait(stream->cuda) : GYRE_OK;
 }
 
-gyre_status_t base_stream_call(base_stream_t *stream, void (*fn)(void *user), void *user)
-{
-    if (stream->cuda != NULL)
-        return base_cuda_stream_call(stream->cuda, fn, user);
-    fn(user);
-    return GYRE_OK;
-}
-
 gyre_status_t base_event_create(base_device_t device, int timed, base_event_t **event)
 {
     gyre_status_t status = check(device, "event create");
