@@ -220,7 +220,6 @@ CORE_CU     := $(call sources,$(CORE_ROOMS),cu)
 TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
 TEST_CU     := $(wildcard tests/gpu/*.cu)
 endif
-TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.c))
 FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
