@@ -26,8 +26,6 @@ typedef struct {
     int chooses;            /* 1: an order, an algorithm or a chunk is named */
 } coll_asked_t;
 
-/* OK: `field` of the struct given to the call `name` is 0 or more seconds. INVALID. */
-gyre_status_t coll_check_seconds(const char *name, const char *field, double seconds);
 /* The same of the two deadlines of a config. */
 gyre_status_t coll_check_deadlines(const char *call, double init_timeout_s, double timeout_s);
 /* Reads a caller's options (NULL: the defaults) for the call `name`. INVALID. */

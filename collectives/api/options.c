@@ -31,7 +31,8 @@ const char *coll_order_name(gyre_order_t order)
     return names[order];
 }
 
-gyre_status_t coll_check_seconds(const char *name, const char *field, double seconds)
+/* OK: `field` of the struct given to the call `name` is 0 or more seconds. INVALID. */
+static gyre_status_t check_seconds(const char *name, const char *field, double seconds)
 {
     if (seconds >= 0) /* not NaN */
         return GYRE_OK;
@@ -40,8 +41,8 @@ gyre_status_t coll_check_seconds(const char *name, const char *field, double sec
 
 gyre_status_t coll_check_deadlines(const char *call, double init_timeout_s, double timeout_s)
 {
-    gyre_status_t st = coll_check_seconds(call, "config.init_timeout_s", init_timeout_s);
-    return st == GYRE_OK ? coll_check_seconds(call, "config.timeout_s", timeout_s) : st;
+    gyre_status_t st = check_seconds(call, "config.init_timeout_s", init_timeout_s);
+    return st == GYRE_OK ? check_seconds(call, "config.timeout_s", timeout_s) : st;
 }
 
 static gyre_status_t check(const char *name, const gyre_options_t *o)
@@ -50,7 +51,7 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
         return gyre_fail(GYRE_ERR_INVALID, "%s: order %d is not a gyre_order_t", name, (int)o->order);
     if (o->leaves < 0 || o->leaves > COLL_LEAVES_MOST)
         return gyre_fail(GYRE_ERR_INVALID, "%s: leaves is %d; 0 to %d", name, o->leaves, COLL_LEAVES_MOST);
-    if (coll_check_seconds(name, "timeout_s", o->timeout_s) != GYRE_OK)
+    if (check_seconds(name, "timeout_s", o->timeout_s) != GYRE_OK)
         return GYRE_ERR_INVALID;
     if (o->tag > UINT32_MAX)
         return gyre_fail(GYRE_ERR_INVALID, "%s: tag is %llu; at most %lu", name, (unsigned long long)o->tag,

@@ -111,7 +111,8 @@ int coll_has_exact(gyre_redop_kind_t kind, gyre_type_t type)
     return !is_rounded(type) || (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD);
 }
 
-gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+/* UNSUPPORTED: this reduction has no exact result. */
+static gyre_status_t check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
 {
     if (coll_has_exact(kind, type))
         return GYRE_OK;
@@ -130,7 +131,7 @@ gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order)
         return GYRE_OK;
     }
     if (order == GYRE_ORDER_EXACT)
-        st = coll_check_exact(c->name, kind, c->shape.type);
+        st = check_exact(c->name, kind, c->shape.type);
     if (order == GYRE_ORDER_FAST && kind >= GYRE_REDOP_USER && !base_redop_find(kind).commutes)
         order = GYRE_ORDER_CANONICAL;
     if (st == GYRE_OK)

@@ -14,8 +14,6 @@ static inline gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, 
 }
 /* 1: this reduction has an exact result. */
 int coll_has_exact(gyre_redop_kind_t kind, gyre_type_t type);
-/* UNSUPPORTED: it has none. */
-gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type);
 /* The call, whose reduction is set if it has one, is made in this order. UNSUPPORTED as above. */
 gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order);
 gyre_status_t coll_refuse_root(const char *name, int root, const gyre_comm_t *comm);

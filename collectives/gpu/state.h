@@ -265,10 +265,9 @@ void coll_cuda_release(coll_cuda_t *c);
 /* ---- enqueue.c ---- */
 /* Orders the next work on `stream` after the communicator's newest operation, on any stream. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
-gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing);
-/* The same after a call that may have failed halfway (status, which is returned then). Its enqueued work
- * waits until it is released, and uses memory that is freed with the communicator, so both must know of
- * it. */
+/* The communicator's newest operation is now on `stream`, also after a call that may have failed halfway
+ * (status, which is returned then): its enqueued work waits until it is released, and uses memory that is
+ * freed with the communicator. */
 gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status);
 /* A numbered call cannot be taken back: the others have made it, too. Returns the status. */
 gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
@@ -366,10 +365,8 @@ void coll_cuda_hosts_fail(const coll_cuda_t *c);
 int coll_cuda_hosts_hold(const coll_cuda_t *c);
 
 /* ---- what collectives/run asks for (collectives/run/device_ops.h describes each) ---- */
-int coll_cuda_advance(gyre_comm_t *comm);                     /* collectives/gpu/call/enqueue.c */
-void coll_cuda_give_up(gyre_comm_t *comm, gyre_request_t *r); /* collectives/gpu/call/enqueue.c */
-int coll_cuda_late(const gyre_comm_t *comm);                  /* collectives/gpu/call/guard.c */
-gyre_status_t coll_cuda_group_end(gyre_status_t error);       /* collectives/gpu/mail/messages.c */
+int coll_cuda_late(const gyre_comm_t *comm);            /* collectives/gpu/call/guard.c */
+gyre_status_t coll_cuda_group_end(gyre_status_t error); /* collectives/gpu/mail/messages.c */
 /* Sets the communicator's part on a device; NULL: no part any more. */
 void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part);
 

@@ -317,15 +317,11 @@ gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
 /* 1: this rank of the communicator has died, and did not merely leave, as far as this process knows: whatever
  * ended the communicator first. */
 int coll_comm_has_died(const gyre_comm_t *comm, int rank);
-/* All other ranks hear that it has failed. */
-void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
 /* gyre_comm_on_failure is not called any more after this has returned: the communicator ends. */
 void coll_comm_off_failure(gyre_comm_t *comm);
 /* Takes note of the death of a member, of an abort by one, or of gyre_comm_abort on another thread: two loads
  * while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
-/* Ends a queue's requests, which is empty then. The caller is driving. */
-void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status);
 
 /* --- blame.c --- */
 /* "all_reduce #12 (count 4, float, sum)" */

@@ -14,7 +14,8 @@
 
 #include "base/error.h"
 
-void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
+/* Ends a queue's requests, which is empty then. The caller is driving. */
+static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
 {
     gyre_request_t *r = *head;
     *head = *tail = NULL;
@@ -47,7 +48,8 @@ static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t b
     return watch ? comm_watch_aborted(watch, comm->id, why, bytes) : GYRE_OK;
 }
 
-void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
+/* All other ranks hear that it has failed. */
+static void tell_ranks(gyre_comm_t *comm, gyre_status_t status, const char *text)
 {
     if (comm->team)
         coll_team_tell(comm->team, status, text);
@@ -100,7 +102,7 @@ void coll_comm_claim_abort(gyre_comm_t *comm, const char *text)
         return; /* it has failed; or it is about to, and the thread that says so may be kept by its log */
     /* the watcher says which rank it was; in a team nobody does */
     snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);
-    coll_comm_tell(comm, GYRE_ERR_ABORTED, comm->team ? told : text);
+    tell_ranks(comm, GYRE_ERR_ABORTED, comm->team ? told : text);
     set_error(comm, GYRE_ERR_ABORTED, text);
 }
 
@@ -206,7 +208,7 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
     /* Before the log, which may block. A death reaches all ranks by itself; an abort came from a rank that
      * sent it to all. */
     if (status != GYRE_ERR_PEER_DEAD && !detail)
-        coll_comm_tell(comm, status, text);
+        tell_ranks(comm, status, text);
     gyre_fail(status, "%s", text);
     set_error(comm, status, text);
 }
@@ -222,8 +224,8 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
         comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
     if (comm->device_ops && !comm->device_ops->stop(comm))
         return;
-    coll_fail_queue(&comm->head, &comm->tail, error);
-    coll_fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+    fail_queue(&comm->head, &comm->tail, error);
+    fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
     coll_p2p_forget(comm);
     fail_devices(comm, error);
 }

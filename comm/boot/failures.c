@@ -313,7 +313,8 @@ static void be_quiet(comm_boot_t *boot)
     boot->quiet_until = base_now() + (base_time_t)(1.8 * base_setting_seconds(SET_PATIENCE) * 1e9);
 }
 
-int boot_may_speak(comm_boot_t *boot)
+/* comm_boot_may_speak, under the lock. */
+static int may_speak(comm_boot_t *boot)
 {
     if (base_now() < boot->quiet_until)
         return 0;
@@ -325,7 +326,7 @@ int boot_may_speak(comm_boot_t *boot)
 int comm_boot_may_speak(comm_boot_t *boot)
 {
     boot_lock(boot);
-    int may = boot_may_speak(boot);
+    int may = may_speak(boot);
     boot_unlock(boot);
     return may;
 }

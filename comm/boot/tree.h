@@ -237,8 +237,6 @@ void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *
 void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_speaks(comm_boot_t *boot, const boot_edge_t *from);
-/* comm_boot_may_speak, under the lock. */
-int boot_may_speak(comm_boot_t *boot);
 
 /* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
 boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);

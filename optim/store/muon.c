@@ -27,7 +27,13 @@ static size_t whole_of(const model_param_t *row)
     return row->leaves * row->leaf_count;
 }
 
-zero_piece_range_t zero_plan_piece(const zero_plan_t *plan, size_t r, size_t p, int all)
+/* What rank p of the plane has of row r: elements [first, first + count) of the canonical row, and where they
+ * begin in what it updates of their bucket. all 0: what it gives to a round, so that each element comes once;
+ * 1: what it updates. */
+typedef struct {
+    size_t first, count, at;
+} piece_range_t;
+static piece_range_t piece_of(const zero_plan_t *plan, size_t r, size_t p, int all)
 {
     const model_param_t *row = &plan->params->row[r];
     const zero_bucket_t *k = &plan->bucket[plan->bucket_of[r]];
@@ -42,8 +48,8 @@ zero_piece_range_t zero_plan_piece(const zero_plan_t *plan, size_t r, size_t p, 
     }
     const size_t lo = base_max_size(begin, first), hi = base_min_size(begin + row->count, first + count);
     if (lo >= hi || (!all && row->cut < 0 && t > 0))
-        return (zero_piece_range_t){0};
-    return (zero_piece_range_t){.first = slice + lo - begin, .count = hi - lo, .at = lo - kept};
+        return (piece_range_t){0};
+    return (piece_range_t){.first = slice + lo - begin, .count = hi - lo, .at = lo - kept};
 }
 
 /* The row that rank p owns in the round that begins with row[at]; MODEL_NONE: none. */
@@ -77,7 +83,7 @@ static size_t longest_pack(const zero_plan_t *plan)
         for (size_t p = 0; p < plan->muon.plane; p++) {
             size_t sum = 0;
             for (size_t o = 0; o < plan->muon.plane && owned(plan, at, o) != MODEL_NONE; o++)
-                sum += zero_plan_piece(plan, owned(plan, at, o), p, 1).count;
+                sum += piece_of(plan, owned(plan, at, o), p, 1).count;
             most = base_max_size(most, sum);
         }
     return most;
@@ -115,9 +121,9 @@ uint64_t zero_plan_muon_sent(const zero_plan_t *plan)
     for (size_t i = 0; i < plan->muon.rows; i++) {
         const size_t owner = i % plan->muon.plane;
         if (owner != me)
-            sent += zero_plan_piece(plan, plan->muon.row[i], me, 0).count;
+            sent += piece_of(plan, plan->muon.row[i], me, 0).count;
         for (size_t p = 0; owner == me && p < plan->muon.plane; p++)
-            sent += p == me ? 0 : zero_plan_piece(plan, plan->muon.row[i], p, 1).count;
+            sent += p == me ? 0 : piece_of(plan, plan->muon.row[i], p, 1).count;
     }
     return sent;
 }
@@ -181,9 +187,8 @@ static counts_t count_round(const optim_zero_t *zero, size_t at, int all)
     size_t sum = 0;
     for (size_t p = 0; p < n; p++) {
         const size_t r = owned(plan, at, p);
-        const zero_piece_range_t none = {0},
-                                 there = mine == MODEL_NONE ? none : zero_plan_piece(plan, mine, p, all);
-        c.pack[p] = r == MODEL_NONE ? 0 : zero_plan_piece(plan, r, me, all).count;
+        const piece_range_t none = {0}, there = mine == MODEL_NONE ? none : piece_of(plan, mine, p, all);
+        c.pack[p] = r == MODEL_NONE ? 0 : piece_of(plan, r, me, all).count;
         c.pack_at[p] = sum;
         c.whole[p] = there.count;
         c.whole_at[p] = there.first;
@@ -208,8 +213,7 @@ static gyre_status_t bring(optim_zero_t *zero, size_t at, float scale)
     gyre_status_t status = GYRE_OK;
     for (size_t o = 0; status == GYRE_OK && o < n && owned(plan, at, o) != MODEL_NONE; o++) {
         const size_t r = owned(plan, at, o);
-        const zero_piece_range_t held = zero_plan_piece(plan, r, me, 1),
-                                 given = zero_plan_piece(plan, r, me, 0);
+        const piece_range_t held = piece_of(plan, r, me, 1), given = piece_of(plan, r, me, 0);
         status = walk(zero, r, held.at, held.count, scale, NULL);
         if (status == GYRE_OK)
             status = walk(zero, r, given.at, given.count, scale,
@@ -242,7 +246,7 @@ static gyre_status_t hand_out(optim_zero_t *zero, size_t at, const optim_adamw_f
     for (size_t o = 0; status == GYRE_OK && o < n && owned(plan, at, o) != MODEL_NONE; o++) {
         const size_t r = owned(plan, at, o);
         const model_param_t *row = &plan->params->row[r];
-        const zero_piece_range_t held = zero_plan_piece(plan, r, me, 1);
+        const piece_range_t held = piece_of(plan, r, me, 1);
         const optim_adamw_factors_t own = optim_adamw_row(factors, row->rate, row->own_decay);
         zero_view_t state;
         status = zero_state_open(zero, plan->bucket_of[r], &state);

@@ -93,13 +93,6 @@ int zero_plan_part(const zero_plan_t *plan, size_t r, size_t *lo, size_t *hi);
 int zero_plan_muon(const zero_plan_t *plan, size_t r);
 /* muon.c: plan->muon. NO_MEMORY. */
 gyre_status_t zero_plan_rounds(zero_plan_t *plan);
-/* What rank p of the plane has of row r: elements [first, first + count) of the canonical row, and where they
- * begin in what it updates of their bucket. all 0: what it gives to a round, so that each element comes once;
- * 1: what it updates. */
-typedef struct {
-    size_t first, count, at;
-} zero_piece_range_t;
-zero_piece_range_t zero_plan_piece(const zero_plan_t *plan, size_t r, size_t p, int all);
 /* Elements that this rank sends to others in all rounds of a step. */
 uint64_t zero_plan_muon_sent(const zero_plan_t *plan);
 

@@ -28,7 +28,8 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t perf_element_key(int rep, size_t i)
+/* What all ranks share about element i of run rep. */
+static uint64_t element_key(int rep, size_t i)
 {
     return base_mix64((uint64_t)i + ((uint64_t)rep << 48) + 0x9e3779b97f4a7c15u);
 }
@@ -153,7 +154,7 @@ static uint64_t integer_input(const perf_case_t *c, uint64_t bits)
 uint64_t perf_input_word(const perf_case_t *c, int rank, int rep, size_t i, int word)
 {
     i %= PERF_PERIOD;
-    const uint64_t key = perf_element_key(rep, i), bits = perf_rank_bits(key, rank);
+    const uint64_t key = element_key(rep, i), bits = perf_rank_bits(key, rank);
     if (!c->coll->reduces)
         return word ? base_mix64(bits) : low_bits(bits, c->elem < 8 ? c->elem : 8);
     if (is_integer(c->type))
@@ -269,7 +270,7 @@ static uint64_t reduced(const perf_case_t *c, int rep, size_t i, int word)
     if (is_integer(c->type))
         return reduced_integer(c, rep, i);
     i %= PERF_PERIOD;
-    const uint64_t key = perf_element_key(rep, i);
+    const uint64_t key = element_key(rep, i);
     if (perf_is_wide(c->type))
         return perf_wide_reduced(c, key, i, word);
     return perf_encode(c->type, perf_reduced_number(c, c->type, key, i));

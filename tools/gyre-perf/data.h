@@ -5,8 +5,6 @@
 
 #include "tools/gyre-perf/perf.h"
 
-/* What all ranks share about element i of run rep. */
-uint64_t perf_element_key(int rep, size_t i);
 /* A rank's own 64 bits of it: one multiplication, since the expected result needs n of them per element. */
 uint64_t perf_rank_bits(uint64_t key, int rank);
 /* Inputs of all ranks. Leaf k of rank r has the input of number r * leaves + k. */

@@ -124,7 +124,7 @@ gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturin
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
 }
 
-gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
+static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
     if (capturing)
         return GYRE_OK;
@@ -137,7 +137,7 @@ gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int cap
 gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status)
 {
     if (status == GYRE_OK)
-        return coll_cuda_note_newest(c, stream, capturing);
+        return note_newest(c, stream, capturing);
     if (capturing)
         return status;
     if (cudaEventRecord(c->newest, stream) == cudaSuccess) {
@@ -166,7 +166,7 @@ gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream)
     gyre_status_t st = coll_cuda_enter(comm->cuda, &before);
     if (st != GYRE_OK)
         return st;
-    st = coll_cuda_note_newest(comm->cuda, stream, 0);
+    st = note_newest(comm->cuda, stream, 0);
     coll_cuda_exit(comm->cuda, before);
     return st;
 }
@@ -219,7 +219,7 @@ static void give_event(coll_cuda_t *c, cudaEvent_t event)
     c->events[c->spare_events++] = event;
 }
 
-void coll_cuda_give_up(gyre_comm_t *comm, gyre_request_t *r)
+static void give_up(gyre_comm_t *comm, gyre_request_t *r)
 {
     give_event(comm->cuda, r->event);
 }
@@ -264,7 +264,7 @@ static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, const col
     return coll_request_start(r, call->request);
 }
 
-int coll_cuda_advance(gyre_comm_t *comm)
+static int advance(gyre_comm_t *comm)
 {
     int moved = 0;
     while (comm->device_head) {
@@ -511,9 +511,9 @@ int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
 
 void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part)
 {
-    static const coll_device_ops_t ops = {.advance = coll_cuda_advance,
+    static const coll_device_ops_t ops = {.advance = advance,
                                           .stop = coll_cuda_stop,
-                                          .give_up = coll_cuda_give_up,
+                                          .give_up = give_up,
                                           .late = coll_cuda_late,
                                           .group_end = coll_cuda_group_end};
     comm->cuda = part;
