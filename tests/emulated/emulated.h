@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/emulated.h: CUDA's kernel language for g++, so that .cu files run on the CPU.
  *
- * Longer than 600 lines: it is the one header that .cu files include, and its parts use each other.
- *
  * Included by base/device/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls
  * are those of the toolkit's own headers; kernels run as execute.cc says: one block at a time on an OS
  * thread, its threads as fibers that run until they wait. Hence __shared__ is a thread's own static storage,
@@ -111,7 +109,7 @@ static inline cudaError_t gyre_launch(const char *name, void (*kernel)(P...), di
 
 /* ---- a block's barriers, a warp's meetings ------------------------------------------------------------- */
 void emulated_barrier(void);
-int emulated_barrier_vote(int predicate, int kind); /* kind 0: count, 1: and, 2: or */
+int __syncthreads_count(int predicate);
 void emulated_spin(void);
 /* What the lanes of a meeting brought, 64 bytes each; valid until the lane's next meeting. */
 struct emulated_slots {
@@ -139,45 +137,17 @@ static inline void __syncthreads(void)
 {
     emulated_barrier();
 }
-static inline int __syncthreads_count(int predicate)
-{
-    return emulated_barrier_vote(predicate, 0);
-}
-static inline int __syncthreads_and(int predicate)
-{
-    return emulated_barrier_vote(predicate, 1);
-}
 static inline int __syncthreads_or(int predicate)
 {
-    return emulated_barrier_vote(predicate, 2);
+    return __syncthreads_count(predicate) != 0;
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
     emulated_meet(mask, 1, NULL, 0, NULL);
 }
-static inline void __threadfence(void)
-{
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-static inline void __threadfence_block(void)
-{
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
 static inline void __threadfence_system(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-static inline void __trap(void)
-{
-    emulated_fatal("the kernel called __trap()");
-}
-static inline long long clock64(void)
-{
-    return (long long)__builtin_ia32_rdtsc();
-}
-static inline unsigned __activemask(void)
-{
-    emulated_fatal("__activemask() says nothing that a kernel may build on");
 }
 
 /* `source` within `width` lanes as the hardware counts; out of range: the lane's own. */
@@ -233,124 +203,27 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate)
             bits |= (unsigned)slots->lane[i][0] << i;
     return bits;
 }
-static inline int __any_sync(unsigned mask, int predicate)
-{
-    return __ballot_sync(mask, predicate) != 0;
-}
-static inline int __all_sync(unsigned mask, int predicate)
-{
-    return __ballot_sync(mask, !predicate) == 0;
-}
 
-template <typename T, typename F> static inline T emulated_reduce(unsigned mask, T value, F f)
+static inline unsigned __reduce_max_sync(unsigned mask, unsigned value)
 {
     const emulated_slots *slots = emulated_meet(mask, 7, &value, sizeof(value), NULL);
-    T result = value;
-    int first = 1;
     for (int i = 0; i < 32; i++) {
-        T other;
-        if (!((slots->arrived & mask) >> i & 1))
-            continue;
-        memcpy(&other, slots->lane[i], sizeof(other));
-        result = first ? other : f(result, other);
-        first = 0;
+        unsigned other = 0;
+        if ((slots->arrived & mask) >> i & 1)
+            memcpy(&other, slots->lane[i], sizeof(other));
+        value = other > value ? other : value;
     }
-    return result;
-}
-#define EMULATED_REDUCE(T)                                                                            \
-    static inline T __reduce_add_sync(unsigned mask, T value)                                         \
-    {                                                                                                 \
-        return emulated_reduce(mask, value, [](T a, T b) { return (T)((unsigned)a + (unsigned)b); }); \
-    }                                                                                                 \
-    static inline T __reduce_min_sync(unsigned mask, T value)                                         \
-    {                                                                                                 \
-        return emulated_reduce(mask, value, [](T a, T b) { return a < b ? a : b; });                  \
-    }                                                                                                 \
-    static inline T __reduce_max_sync(unsigned mask, T value)                                         \
-    {                                                                                                 \
-        return emulated_reduce(mask, value, [](T a, T b) { return a > b ? a : b; });                  \
-    }
-EMULATED_REDUCE(int)
-EMULATED_REDUCE(unsigned)
-#undef EMULATED_REDUCE
-static inline unsigned __reduce_or_sync(unsigned mask, unsigned value)
-{
-    return emulated_reduce(mask, value, [](unsigned a, unsigned b) { return a | b; });
-}
-static inline unsigned __reduce_and_sync(unsigned mask, unsigned value)
-{
-    return emulated_reduce(mask, value, [](unsigned a, unsigned b) { return a & b; });
+    return value;
 }
 
 /* ---- atomics ------------------------------------------------------------------------------------------- */
-#define EMULATED_ATOMIC(T)                                                                          \
-    static inline T atomicAdd(T *p, T v)                                                            \
-    {                                                                                               \
-        return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                          \
-    }                                                                                               \
-    static inline T atomicSub(T *p, T v)                                                            \
-    {                                                                                               \
-        return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST);                                          \
-    }                                                                                               \
-    static inline T atomicAnd(T *p, T v)                                                            \
-    {                                                                                               \
-        return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST);                                          \
-    }                                                                                               \
-    static inline T atomicOr(T *p, T v)                                                             \
-    {                                                                                               \
-        return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                           \
-    }                                                                                               \
-    static inline T atomicXor(T *p, T v)                                                            \
-    {                                                                                               \
-        return __atomic_fetch_xor(p, v, __ATOMIC_SEQ_CST);                                          \
-    }                                                                                               \
-    static inline T atomicExch(T *p, T v)                                                           \
-    {                                                                                               \
-        return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                         \
-    }                                                                                               \
-    static inline T atomicCAS(T *p, T expect, T v)                                                  \
-    {                                                                                               \
-        __atomic_compare_exchange_n(p, &expect, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
-        return expect;                                                                              \
-    }                                                                                               \
-    static inline T atomicMax(T *p, T v)                                                            \
-    {                                                                                               \
-        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                               \
-        while (old < v &&                                                                           \
-               !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) \
-            ;                                                                                       \
-        return old;                                                                                 \
-    }                                                                                               \
-    static inline T atomicMin(T *p, T v)                                                            \
-    {                                                                                               \
-        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                               \
-        while (old > v &&                                                                           \
-               !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) \
-            ;                                                                                       \
-        return old;                                                                                 \
-    }
-EMULATED_ATOMIC(int)
-EMULATED_ATOMIC(unsigned)
-EMULATED_ATOMIC(unsigned long long)
-#undef EMULATED_ATOMIC
-template <typename F, typename I> static inline F emulated_add_float(F *p, F v)
+static inline unsigned atomicAdd(unsigned *p, unsigned v)
 {
-    I before = __atomic_load_n((I *)p, __ATOMIC_SEQ_CST), after;
-    F old;
-    do {
-        memcpy(&old, &before, sizeof(old));
-        F sum = old + v;
-        memcpy(&after, &sum, sizeof(after));
-    } while (!__atomic_compare_exchange_n((I *)p, &before, after, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-    return old;
+    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);
 }
-static inline float atomicAdd(float *p, float v)
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v)
 {
-    return emulated_add_float<float, unsigned>(p, v);
-}
-static inline double atomicAdd(double *p, double v)
-{
-    return emulated_add_float<double, unsigned long long>(p, v);
+    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);
 }
 
 /* ---- what base/device/kernel.h declares ---------------------------------------------------------------- */
@@ -455,22 +328,6 @@ template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
 }
-template <typename T> static inline T __ldcg(const T *p)
-{
-    return *p;
-}
-template <typename T> static inline T __ldcs(const T *p)
-{
-    return *p;
-}
-template <typename T> static inline void __stcs(T *p, T v)
-{
-    *p = v;
-}
-template <typename T> static inline void __stcg(T *p, T v)
-{
-    *p = v;
-}
 template <typename To, typename From> static inline To emulated_bits(From from)
 {
     static_assert(sizeof(To) == sizeof(From), "the same bits");
@@ -478,171 +335,22 @@ template <typename To, typename From> static inline To emulated_bits(From from)
     memcpy(&to, &from, sizeof(to));
     return to;
 }
-static inline float __int_as_float(int v)
-{
-    return emulated_bits<float>(v);
-}
 static inline float __uint_as_float(unsigned v)
 {
     return emulated_bits<float>(v);
 }
-static inline int __float_as_int(float v)
-{
-    return emulated_bits<int>(v);
-}
-static inline unsigned __float_as_uint(float v)
-{
-    return emulated_bits<unsigned>(v);
-}
-static inline double __longlong_as_double(long long v)
-{
-    return emulated_bits<double>(v);
-}
-static inline long long __double_as_longlong(double v)
-{
-    return emulated_bits<long long>(v);
-}
-static inline float __fadd_rn(float a, float b)
-{
-    return a + b;
-}
-static inline float __fsub_rn(float a, float b)
-{
-    return a - b;
-}
-static inline float __fmul_rn(float a, float b)
-{
-    return a * b;
-}
-static inline float __fdiv_rn(float a, float b)
-{
-    return a / b;
-}
-static inline float __fsqrt_rn(float a)
-{
-    return sqrtf(a);
-}
-static inline float __frcp_rn(float a)
-{
-    return 1.0f / a;
-}
-static inline float __fmaf_rn(float a, float b, float c)
-{
-    return fmaf(a, b, c);
-}
-static inline double __dadd_rn(double a, double b)
-{
-    return a + b;
-}
-static inline double __dmul_rn(double a, double b)
-{
-    return a * b;
-}
-static inline double __fma_rn(double a, double b, double c)
-{
-    return fma(a, b, c);
-}
 /* glibc has functions of these names */
-#define __expf(a)    expf(a)
-#define __logf(a)    logf(a)
-#define __log2f(a)   log2f(a)
-#define __powf(a, b) powf(a, b)
-#define __sinf(a)    sinf(a)
-#define __cosf(a)    cosf(a)
-static inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
-static inline float __saturatef(float a)
-{
-    return a < 0 || a != a ? 0 : a > 1 ? 1 : a;
-}
-static inline float rsqrtf(float a)
-{
-    return 1.0f / sqrtf(a);
-}
-static inline double rsqrt(double a)
-{
-    return 1.0 / sqrt(a);
-}
-static inline int __float2int_rn(float a)
-{
-    return (int)rintf(a);
-}
-static inline int __float2int_rz(float a)
-{
-    return (int)a;
-}
-static inline float __int2float_rn(int a)
-{
-    return (float)a;
-}
-static inline float __uint2float_rn(unsigned a)
-{
-    return (float)a;
-}
-static inline float __double2float_rn(double a)
-{
-    return (float)a;
-}
 static inline int __popc(unsigned a)
 {
     return __builtin_popcount(a);
-}
-static inline int __popcll(unsigned long long a)
-{
-    return __builtin_popcountll(a);
 }
 static inline int __clz(int a)
 {
     return a == 0 ? 32 : __builtin_clz((unsigned)a);
 }
-static inline int __clzll(long long a)
-{
-    return a == 0 ? 64 : __builtin_clzll((unsigned long long)a);
-}
 static inline int __ffs(int a)
 {
     return __builtin_ffs(a);
-}
-static inline int __ffsll(long long a)
-{
-    return __builtin_ffsll(a);
-}
-static inline unsigned __umulhi(unsigned a, unsigned b)
-{
-    return (unsigned)((uint64_t)a * b >> 32);
-}
-static inline int __mulhi(int a, int b)
-{
-    return (int)((int64_t)a * b >> 32);
-}
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
-{
-    return (unsigned long long)((unsigned __int128)a * b >> 64);
-}
-static inline unsigned __brev(unsigned a)
-{
-    unsigned r = 0;
-    for (int i = 0; i < 32; i++)
-        r |= (a >> i & 1) << (31 - i);
-    return r;
-}
-static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by)
-{
-    return (unsigned)((((uint64_t)high << 32 | low) << (by & 31)) >> 32);
-}
-static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
-{
-    return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));
-}
-static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select)
-{
-    uint64_t both = (uint64_t)b << 32 | a;
-    unsigned r = 0;
-    for (int i = 0; i < 4; i++)
-        r |= (unsigned)(both >> (8 * (select >> (4 * i) & 7)) & 0xff) << (8 * i);
-    return r;
 }
 
 #define EMULATED_MIN_MAX(T)       \

@@ -102,7 +102,7 @@ struct Worker {
     size_t looking;
     std::deque<Fiber *> ready, yielded;
     std::vector<Fiber *> at_barrier;
-    int votes[3], vote_result[3]; /* count, and, or */
+    int votes, vote_result; /* how many threads say yes at this barrier, and at the last */
     std::vector<Meeting *> meetings[MAX_THREADS / 32];
     unsigned warp_alive[MAX_THREADS / 32];
     std::vector<Copies> copies;
@@ -292,11 +292,8 @@ static void flush_copies(Worker *w, unsigned thread, size_t keep);
 
 static void release_barrier(Worker *w)
 {
-    w->vote_result[0] = w->votes[0];
-    w->vote_result[1] = w->votes[1];
-    w->vote_result[2] = w->votes[2];
-    w->votes[0] = w->votes[2] = 0;
-    w->votes[1] = 1;
+    w->vote_result = w->votes;
+    w->votes = 0;
     for (Fiber *fiber : w->at_barrier)
         w->ready.push_back(fiber);
     w->at_barrier.clear();
@@ -375,8 +372,7 @@ static void run_block(Worker *w, unsigned long index)
     w->ready.clear();
     w->yielded.clear();
     w->at_barrier.clear();
-    w->votes[0] = w->votes[2] = 0;
-    w->votes[1] = 1;
+    w->votes = 0;
     for (unsigned i = 0; i * 32 < w->threads; i++) {
         unsigned lanes = w->threads - 32 * i;
         w->warp_alive[i] = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
@@ -554,14 +550,12 @@ void emulated_barrier(void)
     wait_here(w);
 }
 
-int emulated_barrier_vote(int predicate, int kind)
+int __syncthreads_count(int predicate)
 {
     Worker *w = worker;
-    w->votes[0] += predicate != 0;
-    w->votes[1] &= predicate != 0;
-    w->votes[2] |= predicate != 0;
+    w->votes += predicate != 0;
     emulated_barrier();
-    return w->vote_result[kind];
+    return w->vote_result;
 }
 
 void emulated_spin(void)
