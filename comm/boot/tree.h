@@ -130,7 +130,6 @@ struct comm_boot {
     char root_text[256];   /* as in comm_identity_t */
     boot_addr_t own_addr;  /* by which this rank reached rank 0; with the listener's port once that is open */
     boot_addr_t root_addr; /* at which it reached rank 0 */
-    int rallying;          /* a thread is in comm_boot_shrink */
     /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
     boot_buf_t view;
     uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */

@@ -24,10 +24,6 @@ enum {
 typedef struct {
     _Atomic uint64_t word[RANGE_WORDS];
 } range_t;
-typedef struct {
-    range_t *ranges;
-    size_t room;
-} ranges_t;
 
 static struct {
     _Atomic uint64_t seq; /* odd while the array is being changed */

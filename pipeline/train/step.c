@@ -176,7 +176,6 @@ static gyre_status_t make_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn
     tell_routing(train, words, out);
     pipe_report_t report;
     pipe_executor_report(train->executor, &report);
-    out->pipe_busy_s = report.busy_s;
     out->pipe_wait_s = report.wait_s;
     out->tensor_s = (double)(tensor_time(train) - tensor) * 1e-9;
     return GYRE_OK;

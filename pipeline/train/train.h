@@ -96,10 +96,10 @@ typedef struct {
     /* The z-losses that the loss that is differentiated has in addition, to 2^-40 of each sequence: of the
      * logits, mean over the learned positions; of routers as balance. NaN: there are none. */
     double z_loss, router_z;
-    optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
-    double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
-    double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
-    double tensor_s;                 /* of pipe_busy_s: in collectives of the groups of tp and cp */
+    optim_zero_step_t zero; /* norm, skipped, traffic and the times of data parallelism */
+    double join_s;          /* of this rank: joining the losses, and waiting for the slowest there */
+    double pipe_wait_s;     /* of this rank: waiting for its neighbours */
+    double tensor_s;        /* in callbacks: in collectives of the groups of tp and cp */
 } pipe_train_step_t;
 
 /* Between two steps: the next have `batch` sequences, at most as many as it was created for

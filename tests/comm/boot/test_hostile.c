@@ -259,7 +259,7 @@ static void version_at_the_root(void **state)
 /* ---- crowds -------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int port, n, drip;
+    int port, n;
     int *fd;
     _Atomic int stop;
     pthread_t thread;
