@@ -14,9 +14,9 @@
 #include "base/hash.h"
 #include "base/text/json.h"
 #include "model/formats/weights.h"
-#include "model/formats/hf.h"
 #include "model/formats/safetensors.h"
 #include "model/network/hf_config.h"
+#include "model/network/names.h"
 
 #define PREFIX "transformer."
 /* In the metadata: the model's config.json as text. */
@@ -274,9 +274,4 @@ gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
     status = said ? read_config(&file, json_string_value(said), config) : read_shapes(&file, config);
     model_safetensors_close(&file);
     return status;
-}
-
-gyre_status_t model_checkpoint_load(const char *path, const model_params_t *params, float *flat)
-{
-    return model_hf_load(path, params, flat);
 }

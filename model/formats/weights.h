@@ -36,7 +36,4 @@ gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum);
  * model_config_from_json. */
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config);
 
-/* All rows into flat [params->total], canonical rows where the table says: model_hf_load of a file. */
-gyre_status_t model_checkpoint_load(const char *path, const model_params_t *params, float *flat);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_checkpoint.c: safetensors files, as the weights of a model of their own shape and of a
  * given one. */
+#include "model/formats/hf.h"
 #include "model/formats/weights.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -24,6 +25,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     model_config_t config;
     if (model_checkpoint_config(path, &config) == GYRE_OK)
         (void)model_config_check(&config);
-    (void)model_checkpoint_load(path, tiny, flat);
+    (void)model_hf_load(path, tiny, flat);
     return 0;
 }

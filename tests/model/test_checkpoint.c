@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/formats/hf.h"
 #include "model/formats/weights.h"
 
 static char path[] = "/tmp/gyre-checkpoint-XXXXXX";
@@ -86,7 +87,7 @@ static void any_leaves(void **unused)
                     flat[params->row[r].offset + i] =
                         (float)(1000 * r + 1 + model_param_place(&params->row[r], i));
             assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
-            assert_int_equal(model_checkpoint_load(path, params, again), GYRE_OK);
+            assert_int_equal(model_hf_load(path, params, again), GYRE_OK);
             for (size_t r = 0; r < params->rows; r++) {
                 const model_param_t *row = &params->row[r];
                 for (size_t i = 0; row->alias == MODEL_NONE && i < row->count; i++)
@@ -153,7 +154,7 @@ static void one_by_one(void **unused)
     assert_int_equal(counter.calls, 3);
     float *flat = calloc(params->total, sizeof *flat); /* what was there is still there */
     assert_non_null(flat);
-    assert_int_equal(model_checkpoint_load(path, params, flat), GYRE_OK);
+    assert_int_equal(model_hf_load(path, params, flat), GYRE_OK);
     free(flat);
     model_params_destroy(params);
 }

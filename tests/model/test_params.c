@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "model/formats/hf.h"
 #include "model/formats/weights.h"
 #include "pipeline/train/sample.h"
 #include "tests/support/weights.h"
@@ -112,14 +113,14 @@ static void round_trip(void **state)
     assert_true(flat && again);
     init_params(params, 3, flat);
     assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
-    assert_int_equal(model_checkpoint_load(path, params, again), GYRE_OK);
+    assert_int_equal(model_hf_load(path, params, again), GYRE_OK);
     assert_memory_equal(flat, again, params->total * sizeof *flat);
     assert_int_equal(model_checkpoint_config(path, &found), GYRE_OK);
     assert_memory_equal(&found, &config, sizeof found);
 
     narrow.hidden = 6;
     assert_int_equal(model_params_create(&narrow, &other), GYRE_OK);
-    assert_int_equal(model_checkpoint_load(path, other, again), GYRE_ERR_FORMAT);
+    assert_int_equal(model_hf_load(path, other, again), GYRE_ERR_FORMAT);
     assert_non_null(strstr(gyre_last_error(), "this model needs"));
     model_params_destroy(other);
 
@@ -146,7 +147,7 @@ static void round_trip(void **state)
         assert_non_null(file);
         assert_int_equal(fwrite(image, 1, lengths[i], file), lengths[i]);
         fclose(file);
-        assert_int_equal(model_checkpoint_load(path, params, again), GYRE_ERR_FORMAT);
+        assert_int_equal(model_hf_load(path, params, again), GYRE_ERR_FORMAT);
     }
     for (size_t i = 0; i < 400; i++) {
         image[i] ^= 0x41;
@@ -154,7 +155,7 @@ static void round_trip(void **state)
         assert_non_null(file);
         assert_int_equal(fwrite(image, 1, bytes, file), bytes);
         fclose(file);
-        (void)model_checkpoint_load(path, params, again);
+        (void)model_hf_load(path, params, again);
         (void)model_checkpoint_config(path, &found);
         image[i] ^= 0x41;
     }
@@ -176,7 +177,7 @@ static void round_trip(void **state)
             assert_non_null(strstr(gyre_last_error(), "n_head"));
         }
     }
-    assert_int_equal(model_checkpoint_load("/tmp/gyre-no-such-file", params, again), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(model_hf_load("/tmp/gyre-no-such-file", params, again), GYRE_ERR_NOT_FOUND);
     assert_int_equal(model_checkpoint_save("/tmp/gyre-no-such-folder/x", params, flat), GYRE_ERR_IO);
     free(image);
     free(flat);
