@@ -58,19 +58,6 @@ void optim_shards_destroy(optim_shards_t *shards)
     free(shards);
 }
 
-size_t optim_shards_files(const optim_shards_t *shards)
-{
-    return shards->files;
-}
-
-uint64_t optim_shards_bytes(const optim_shards_t *shards)
-{
-    uint64_t bytes = 0;
-    for (size_t f = 0; f < shards->files; f++)
-        bytes += shards->file[f].bytes;
-    return bytes;
-}
-
 /* A count of the index: an integer from `least`, below 2^48, so that bytes of a few can be added. */
 static int get_size(const json_t *value, json_int_t least, size_t *out)
 {

@@ -67,10 +67,6 @@ typedef struct optim_shards optim_shards_t;
 gyre_status_t optim_shards_parse(const json_t *index, const char *path, optim_shards_t **out);
 void optim_shards_destroy(optim_shards_t *shards);
 
-size_t optim_shards_files(const optim_shards_t *shards);
-/* Bytes of all files. */
-uint64_t optim_shards_bytes(const optim_shards_t *shards);
-
 /* The rows are those of this model, in names, shapes and leaves. INVALID names the first that is not. */
 gyre_status_t optim_shards_fit(const optim_shards_t *shards, const model_params_t *whole, const char *path);
 /* Every file is there in its size: a quick look. NOT_FOUND, FORMAT, IO. */

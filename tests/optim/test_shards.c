@@ -236,8 +236,6 @@ static void any_layout(void **unused)
         assert_int_equal(optim_shards_sizes(shards, folder), GYRE_OK);
         for (size_t i = 0; i < 3; i++)
             assert_int_equal(optim_shards_verify(shards, folder, i, 3), GYRE_OK);
-        assert_true(optim_shards_files(shards) == json_array_size(json_object_get(index, "files")) &&
-                    optim_shards_bytes(shards) > 12 * whole->total);
         read_all(shards, whole, to);
         read_all(shards, whole, from);
         optim_shards_destroy(shards);
@@ -378,7 +376,7 @@ static void damaged(void **unused)
     json_t *index = small_index(&whole);
     char path[PATH_MAX], other[PATH_MAX];
     assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_OK);
-    size_t files = optim_shards_files(shards);
+    size_t files = json_array_size(json_object_get(index, "files"));
     for (size_t f = 0; f < files; f++) {
         in_folder(f, "safetensors", path);
         FILE *file = fopen(path, "r+b");
