@@ -206,13 +206,6 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = narrow(from[i], type);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    expand_all(int type, const uint16_t *from, float *to, size_t n)
-{
-    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS)
-        to[i] = widen(from, i, type);
-}
-
 static __global__ void __launch_bounds__(THREADS) nothing(int type, void *data, size_t n)
 {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS)
@@ -283,14 +276,6 @@ cudaError_t optim_cuda_round(optim_cuda_type_t type, const float *from, uint16_t
     if (n == 0)
         return cudaSuccess;
     return GYRE_LAUNCH(round_all, grid_for(n, 4 * THREADS, 1), THREADS, 0, stream, type, from, to, n);
-}
-
-cudaError_t optim_cuda_expand(optim_cuda_type_t type, const uint16_t *from, float *to, size_t n,
-                              cudaStream_t stream)
-{
-    if (n == 0)
-        return cudaSuccess;
-    return GYRE_LAUNCH(expand_all, grid_for(n, 4 * THREADS, 1), THREADS, 0, stream, type, from, to, n);
 }
 
 cudaError_t optim_cuda_nothing(optim_cuda_type_t type, void *data, size_t n, cudaStream_t stream)

@@ -75,8 +75,6 @@ cudaError_t optim_cuda_add(void *sum, const void *other, optim_cuda_type_t type,
                            cudaStream_t stream);
 cudaError_t optim_cuda_round(optim_cuda_type_t type, const float *from, uint16_t *to, size_t n,
                              cudaStream_t stream);
-cudaError_t optim_cuda_expand(optim_cuda_type_t type, const uint16_t *from, float *to, size_t n,
-                              cudaStream_t stream);
 /* n times -0.0, which added to a number is that number. */
 cudaError_t optim_cuda_nothing(optim_cuda_type_t type, void *data, size_t n, cudaStream_t stream);
 
