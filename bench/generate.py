@@ -7,7 +7,6 @@ the median over the rounds, with the least and the most in brackets. The output 
 """
 import argparse
 import os
-import platform
 import re
 import statistics
 import subprocess

@@ -13,8 +13,3 @@ def rows():
     for row in re.split(r"^ALGORITHM\(", text, flags=re.M)[1:]:
         name = row.split(",")[1].strip()
         yield name, {op.lower() for op in re.findall(r"OP\((\w+)\)", row)}, set(re.findall(r"COLL_\w+", row))
-
-
-def serving(operation):
-    """Names of those that serve an operation ("all_reduce")."""
-    return [name for name, operations, _ in rows() if operation in operations]
