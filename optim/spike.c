@@ -4,13 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "optim/spike.h"
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The largest of no spike: `times` the median of the last `window` of `count` values. */
 static double limit_of(const double *value, size_t count, size_t window, double times, double *median)
@@ -20,7 +15,7 @@ static double limit_of(const double *value, size_t count, size_t window, double 
     if (!(times > 0.0) || count < window)
         return INFINITY;
     memcpy(sorted, value + count - window, window * sizeof *sorted);
-    qsort(sorted, window, sizeof *sorted, compare);
+    qsort(sorted, window, sizeof *sorted, base_order_double);
     *median = sorted[(window - 1) / 2];
     return times * *median;
 }

@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/order.h"
 #include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 #include "collectives/kernels/kernels.h"
@@ -241,12 +242,6 @@ static void await_done(pair_t *p)
             base_relax();
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 enum { BATCHES = 32, ROUNDS_MOST = 1000 };
 
 /* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5:
@@ -277,7 +272,7 @@ static double ping_pong(bench_t *b, pair_t *p, job_t how, uint32_t rounds, doubl
     await_done(p);
     if (batches == 0)
         return 0;
-    qsort(took, (size_t)batches, sizeof *took, compare);
+    qsort(took, (size_t)batches, sizeof *took, base_order_double);
     for (int k = 0; how == JOB_PONG && k < batches; k++) /* what the scheduler does has no best */
         note(b, took[k] * rounds * 2, took[0] * rounds * 2);
     return took[(int)(part * (batches - 1))];
@@ -314,7 +309,7 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, int takes, size_t byte
         if (rounds > 0 && base_now() - begun > GIVE_UP_NS)
             break;
     }
-    qsort(rate, (size_t)rounds, sizeof *rate, compare);
+    qsort(rate, (size_t)rounds, sizeof *rate, base_order_double);
     const double counts = rate[(int)(part * (rounds - 1))];
     for (int i = 0; i < rounds; i++)
         note(b, (double)bytes / rate[i], (double)bytes / counts);

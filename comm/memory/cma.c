@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/order.h"
 #include "base/settings/settings.h"
 
 typedef ssize_t move_fn(pid_t pid, const struct iovec *here, unsigned long nhere, const struct iovec *there,
@@ -59,12 +60,6 @@ int comm_cma_works(int pid, uint64_t address, uint64_t expected)
            comm_cma_write(pid, address, &value, sizeof value) == 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double comm_cma_call_ns(int pid, uint64_t address)
 {
     enum { CALLS = 9 };
@@ -76,7 +71,7 @@ double comm_cma_call_ns(int pid, uint64_t address)
         (void)comm_cma_read(pid, address, &value, sizeof value);
         took[i] = (double)(base_now() - since);
     }
-    qsort(took, CALLS, sizeof *took, compare);
+    qsort(took, CALLS, sizeof *took, base_order_double);
     return took[CALLS / 2];
 }
 

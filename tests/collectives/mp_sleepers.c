@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/order.h"
 #include "collectives/run/communicator.h"
 #include "comm/link.h"
 
@@ -99,13 +100,6 @@ static void count_fences(gyre_comm_t *comm)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* What computing loses if the others wait for it, instead of doing nothing at all. Steps are counted for each
  * second that the thread has a core; pairs of short slices, and the middle one of what they show, leave out
  * what other programs do to the caches meanwhile. */
@@ -124,7 +118,7 @@ static void print_loss(gyre_comm_t *comm, const char *name)
         MP_OK(gyre_barrier(comm));
     }
     if (rank == 0) {
-        qsort(loss, PAIRS, sizeof *loss, ascending);
+        qsort(loss, PAIRS, sizeof *loss, base_order_double);
         printf(
             "%s: %d ranks wait, rank 0 loses %.2f %% of its speed (half of %d pairs of slices: %.2f to %.2f "
             "%%)\n",

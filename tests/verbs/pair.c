@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/order.h"
+
 enum { WARM = 200, BLOCK = 10, DEPTH_MOST = 32, DEPTH = 8 };
 
 static gyre_comm_t *world;
@@ -47,13 +49,6 @@ static void check(const unsigned char *p, int number)
              "message %d arrived as %d, %d", number, p[0], p[bytes - 1]);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void latency(int count)
 {
     unsigned char *mine = buffer(), *theirs = buffer();
@@ -77,7 +72,7 @@ static void latency(int count)
             half[blocks++] = (to - from) / 2 / BLOCK;
         from = to;
     }
-    qsort(half, (size_t)blocks, sizeof *half, by_size);
+    qsort(half, (size_t)blocks, sizeof *half, base_order_double);
     if (rank == 0)
         printf("lat_us %.3f\n", half[blocks / 2]);
     free(half);
