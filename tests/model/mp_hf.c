@@ -20,6 +20,7 @@
 #include "model/random.h"
 #include "tests/support/mp.h"
 #include "tests/model/f64/f64.h"
+#include "tests/model/kinds.h"
 #include "tests/support/weights.h"
 
 enum { LONGEST = 64 };
@@ -159,14 +160,7 @@ static void group(gyre_comm_t *world)
                                    .kv_heads = 2,
                                    .ffn = 20,
                                    .leaves = 2,
-                                   .pos = MODEL_POS_ROPE,
-                                   .norm = MODEL_NORM_RMS,
-                                   .act = MODEL_ACT_SILU,
-                                   .gated = 1,
-                                   .untied = 1,
-                                   .no_qkv_bias = 1,
-                                   .no_proj_bias = 1,
-                                   .no_mlp_bias = 1};
+                                   LLAMA_LIKE};
     char folder[] = "/tmp/gyre-mp-hf-XXXXXX";
     model_params_t *params = NULL, *part = NULL;
     int rank = gyre_comm_rank(world);

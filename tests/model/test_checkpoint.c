@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
+#include "tests/model/kinds.h"
 
 static char path[] = "/tmp/gyre-checkpoint-XXXXXX";
 
@@ -38,15 +39,7 @@ static model_config_t config_of(size_t kind, size_t leaves)
 {
     const model_config_t all[] = {
         {.leaves = leaves}, /* GPT-2 */
-        {.norm = MODEL_NORM_RMS,
-         .pos = MODEL_POS_ROPE,
-         .act = MODEL_ACT_SILU,
-         .gated = 1,
-         .untied = 1,
-         .no_qkv_bias = 1,
-         .no_proj_bias = 1,
-         .no_mlp_bias = 1,
-         .kv_heads = 4},
+        {LLAMA_LIKE, .kv_heads = 4},
         {.pos = MODEL_POS_ALIBI, .embed_norm = 1},
         {.pos = MODEL_POS_ROPE, .parallel = 1, .untied = 1, .rotary_dim = 2, .act = MODEL_ACT_GELU_ERF},
         {.pos_offset = 2, .act = MODEL_ACT_RELU},

@@ -17,6 +17,7 @@
 #include "model/network/decode/decode.h"
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
+#include "tests/model/kinds.h"
 
 enum { VOCAB = 64, SEQ = 32, LONG = 300, SLOTS = 3 };
 
@@ -123,15 +124,7 @@ static const model_config_t kinds[] = {
     {0},
     {.leaves = 1},
     {.leaves = 8},
-    {.norm = MODEL_NORM_RMS,
-     .pos = MODEL_POS_ROPE,
-     .act = MODEL_ACT_SILU,
-     .gated = 1,
-     .untied = 1,
-     .no_qkv_bias = 1,
-     .no_proj_bias = 1,
-     .no_mlp_bias = 1,
-     .kv_heads = 4},
+    {LLAMA_LIKE, .kv_heads = 4},
     {.pos = MODEL_POS_ALIBI, .embed_norm = 1},
     {.pos = MODEL_POS_ROPE, .parallel = 1, .untied = 1, .rotary_dim = 2, .act = MODEL_ACT_GELU_ERF},
     {.pos = MODEL_POS_ROPE, .rope_interleaved = 1, .head_dim = 8},

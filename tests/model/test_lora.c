@@ -16,6 +16,7 @@
 #include "model/kernels/kernels.h"
 #include "model/network/lora.h"
 #include "model/random.h"
+#include "tests/model/kinds.h"
 
 enum { RANK = 3, LEAVES = 4 };
 static const model_config_t config = {.vocab = 16,
@@ -25,14 +26,7 @@ static const model_config_t config = {.vocab = 16,
                                       .heads = 8,
                                       .kv_heads = 4,
                                       .ffn = 24,
-                                      .gated = 1,
-                                      .norm = MODEL_NORM_RMS,
-                                      .act = MODEL_ACT_SILU,
-                                      .pos = MODEL_POS_ROPE,
-                                      .no_qkv_bias = 1,
-                                      .no_proj_bias = 1,
-                                      .no_mlp_bias = 1,
-                                      .untied = 1,
+                                      LLAMA_LIKE,
                                       .leaves = LEAVES};
 
 static model_params_t *table(void)

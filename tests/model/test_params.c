@@ -16,6 +16,7 @@
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
 #include "pipeline/train/sample.h"
+#include "tests/model/kinds.h"
 #include "tests/support/weights.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 3, .hidden = 12, .heads = 3};
@@ -246,17 +247,9 @@ static void described(void **state)
         {.act = MODEL_ACT_RELU, .window = 3, .attn_cap = 5.0},
         {.norm_eps = 1e-3},
         {.pos = MODEL_POS_ALIBI, .embed_norm = 1},
-        {.pos = MODEL_POS_ROPE,
+        {LLAMA_LIKE,
          .rope = {.type = MODEL_ROPE_LLAMA3, .factor = 4.0, .low = 1.0, .high = 4.0, .original = 4},
-         .norm = MODEL_NORM_RMS,
-         .act = MODEL_ACT_SILU,
-         .gated = 1,
-         .kv_heads = 1,
-         .untied = 1,
-         .no_qkv_bias = 1,
-         .no_proj_bias = 1,
-         .no_mlp_bias = 1,
-         .dropout = 0.1},
+         .kv_heads = 1, .dropout = 0.1},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         model_config_t given = kinds[i], found;

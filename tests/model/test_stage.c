@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "model/network/stage/plain_store.h"
+#include "tests/model/kinds.h"
 #include "tests/model/whole.h"
 
 #define EPS 1e-5
@@ -206,15 +207,8 @@ static void architectures(void **state)
                             .head_dim = 4,
                             .ffn = 12,
                             .leaves = 2,
-                            .pos = MODEL_POS_ROPE,
-                            .norm = MODEL_NORM_RMS,
-                            .norm_eps = 1e-6,
-                            .act = MODEL_ACT_SILU,
-                            .gated = 1,
-                            .untied = 1,
-                            .no_qkv_bias = 1,
-                            .no_proj_bias = 1,
-                            .no_mlp_bias = 1};
+                            LLAMA_LIKE,
+                            .norm_eps = 1e-6};
     check_gradients("LLaMA", &llama, (model_stage_config_t){0});
     llama.untied = 0;
     llama.rope_interleaved = 1;
@@ -305,14 +299,7 @@ static void experts(void **state)
                         .heads = 2,
                         .ffn = 10,
                         .leaves = 2,
-                        .pos = MODEL_POS_ROPE,
-                        .norm = MODEL_NORM_RMS,
-                        .act = MODEL_ACT_SILU,
-                        .gated = 1,
-                        .untied = 1,
-                        .no_qkv_bias = 1,
-                        .no_proj_bias = 1,
-                        .no_mlp_bias = 1,
+                        LLAMA_LIKE,
                         .experts = 4,
                         .top_k = 2,
                         .capacity = 2.0};
@@ -383,17 +370,10 @@ static void latents(void **state)
         .q_latent = 6,
         .ffn = 6,
         .leaves = 2,
-        .pos = MODEL_POS_ROPE,
+        LLAMA_LIKE,
         .rope_interleaved = 1,
         .rope =
             {.type = MODEL_ROPE_YARN, .factor = 4, .low = 0.01, .high = 1.5, .original = 6, .scores = 0.7},
-        .norm = MODEL_NORM_RMS,
-        .act = MODEL_ACT_SILU,
-        .gated = 1,
-        .untied = 1,
-        .no_qkv_bias = 1,
-        .no_proj_bias = 1,
-        .no_mlp_bias = 1,
         .experts = 8,
         .top_k = 3,
         .capacity = 8.0 / 3.0,

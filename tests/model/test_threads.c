@@ -16,6 +16,7 @@
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
 #include "optim/adamw.h"
+#include "tests/model/kinds.h"
 #include "tests/support/weights.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* these take ten times as long */
@@ -217,10 +218,7 @@ typedef struct {
     model_precision_t precision;
 } shape_t;
 
-#define LLAMA                                                                                   \
-    .vocab = 1000, .seq = T, .layers = 1, .hidden = HIDDEN, .leaves = 4, .pos = MODEL_POS_ROPE, \
-    .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1,   \
-    .no_proj_bias = 1, .no_mlp_bias = 1
+#define LLAMA .vocab = 1000, .seq = T, .layers = 1, .hidden = HIDDEN, .leaves = 4, LLAMA_LIKE
 
 static const shape_t shapes[] = {
     {"GPT-2",
