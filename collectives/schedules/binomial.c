@@ -225,9 +225,9 @@ static void barrier(coll_builder_t *b, const coll_args_t *a)
         if (!round_at(a, 0, up ? i : 2 * levels - 1 - i, &r))
             continue;
         if ((a->rank == r.giver) == up)
-            coll_add_sync_send(b, 0, up ? r.holder : r.giver);
+            coll_add_sync_send(b, up ? r.holder : r.giver);
         else
-            coll_add_sync_recv(b, 0, up ? r.giver : r.holder);
+            coll_add_sync_recv(b, up ? r.giver : r.holder);
     }
 }
 

@@ -193,8 +193,8 @@ static int contiguous(const coll_piece_t *pieces, size_t n, coll_ref_t *at, size
 }
 
 /* Copies between the pieces and `packed`, neighbours in one step. */
-static void add_packing(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n,
-                        coll_ref_t packed, int unpack)
+static void add_packing(coll_builder_t *b, const coll_piece_t *pieces, size_t n, coll_ref_t packed,
+                        int unpack)
 {
     for (size_t i = 0, next; i < n; i = next) {
         size_t run = pieces[i].count;
@@ -203,39 +203,39 @@ static void add_packing(coll_builder_t *b, int channel, const coll_piece_t *piec
              next++)
             run += pieces[next].count;
         if (unpack)
-            coll_add_copy(b, channel, pieces[i].at, packed, run, 0);
+            coll_add_copy(b, 0, pieces[i].at, packed, run, 0);
         else
-            coll_add_copy(b, channel, packed, pieces[i].at, run, 0);
+            coll_add_copy(b, 0, packed, pieces[i].at, run, 0);
         packed = coll_ref_add(packed, run);
     }
 }
 
-coll_ref_t coll_add_pack(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n, size_t *total)
+coll_ref_t coll_add_pack(coll_builder_t *b, const coll_piece_t *pieces, size_t n, size_t *total)
 {
     coll_ref_t at;
     if (!contiguous(pieces, n, &at, total)) {
         at = coll_tmp(b, *total);
-        add_packing(b, channel, pieces, n, at, 0);
+        add_packing(b, pieces, n, at, 0);
     }
     return at;
 }
 
-void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n)
+void coll_add_send_pieces(coll_builder_t *b, int peer, const coll_piece_t *pieces, size_t n)
 {
     size_t total;
-    coll_ref_t at = coll_add_pack(b, channel, pieces, n, &total);
-    coll_add_send(b, channel, peer, at, total);
+    coll_ref_t at = coll_add_pack(b, pieces, n, &total);
+    coll_add_send(b, 0, peer, at, total);
 }
 
-void coll_add_recv_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n)
+void coll_add_recv_pieces(coll_builder_t *b, int peer, const coll_piece_t *pieces, size_t n)
 {
     coll_ref_t at;
     size_t total;
     if (contiguous(pieces, n, &at, &total)) {
-        coll_add_recv(b, channel, peer, at, total);
+        coll_add_recv(b, 0, peer, at, total);
         return;
     }
     at = coll_tmp(b, total);
-    coll_add_recv(b, channel, peer, at, total);
-    add_packing(b, channel, pieces, n, at, 1);
+    coll_add_recv(b, 0, peer, at, total);
+    add_packing(b, pieces, n, at, 1);
 }

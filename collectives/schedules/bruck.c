@@ -36,9 +36,9 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
         int more = have < a->n - have ? have : a->n - have, from = coll_rank_after(a, have);
         coll_node_t parts[2];
         for (int i = 0, n = cyclic_parts(a, a->rank, more, parts); i < n; i++)
-            coll_add_send_pieces(b, 0, coll_rank_before(a, have), pieces, list_blocks(a, parts[i], pieces));
+            coll_add_send_pieces(b, coll_rank_before(a, have), pieces, list_blocks(a, parts[i], pieces));
         for (int i = 0, n = cyclic_parts(a, from, more, parts); i < n; i++)
-            coll_add_recv_pieces(b, 0, from, pieces, list_blocks(a, parts[i], pieces));
+            coll_add_recv_pieces(b, from, pieces, list_blocks(a, parts[i], pieces));
     }
 }
 
@@ -80,8 +80,8 @@ static void all_to_all(coll_builder_t *b, const coll_args_t *a)
 static void barrier(coll_builder_t *b, const coll_args_t *a)
 {
     for (int distance = 1; distance < a->n; distance *= 2) {
-        coll_add_sync_send(b, 0, coll_rank_after(a, distance));
-        coll_add_sync_recv(b, 0, coll_rank_before(a, distance));
+        coll_add_sync_send(b, coll_rank_after(a, distance));
+        coll_add_sync_recv(b, coll_rank_before(a, distance));
     }
 }
 

@@ -71,14 +71,14 @@ uint32_t coll_add_recv(coll_builder_t *b, int channel, int peer, coll_ref_t to, 
     return count ? add_message(b, COLL_STEP_RECV, channel, peer, to, count) : UINT32_MAX;
 }
 
-void coll_add_sync_send(coll_builder_t *b, int channel, int peer)
+void coll_add_sync_send(coll_builder_t *b, int peer)
 {
-    add_message(b, COLL_STEP_SEND, channel, peer, (coll_ref_t){0, COLL_TMP}, 0);
+    add_message(b, COLL_STEP_SEND, 0, peer, (coll_ref_t){0, COLL_TMP}, 0);
 }
 
-void coll_add_sync_recv(coll_builder_t *b, int channel, int peer)
+void coll_add_sync_recv(coll_builder_t *b, int peer)
 {
-    add_message(b, COLL_STEP_RECV, channel, peer, (coll_ref_t){0, COLL_TMP}, 0);
+    add_message(b, COLL_STEP_RECV, 0, peer, (coll_ref_t){0, COLL_TMP}, 0);
 }
 
 static uint32_t add_local(coll_builder_t *b, coll_step_kind_t kind, int channel, coll_ref_t to,
@@ -111,10 +111,9 @@ uint32_t coll_add_reduce(coll_builder_t *b, int channel, coll_ref_t to, const co
     return add_local(b, COLL_STEP_REDUCE, channel, to, from, nfrom, count, flags);
 }
 
-uint32_t coll_add_joint(coll_builder_t *b, int channel, int peer, coll_ref_t to, size_t count, int flags)
+uint32_t coll_add_joint(coll_builder_t *b, int peer, coll_ref_t to, size_t count, int flags)
 {
     return count ? add_step(b, (coll_step_t){.kind = COLL_STEP_JOINT,
-                                             .channel = (uint8_t)channel,
                                              .flags = (uint16_t)flags,
                                              .peer = peer,
                                              .at = to,

@@ -304,7 +304,7 @@ static void exchange_blocks(scatter_t *s, const coll_merge_t *m)
         for (size_t k = i; k < end; k++)
             if (!s->held[k].keep)
                 s->pieces[n++] = (coll_piece_t){s->held[k].at, s->a->counts[s->held[k].block]};
-        coll_add_send_pieces(s->b, 0, s->held[i].peer, s->pieces, n);
+        coll_add_send_pieces(s->b, s->held[i].peer, s->pieces, n);
     }
     coll_ref_t sum = {0, COLL_OUT}, got = coll_tmp(s->b, kept_total);
     if (!m->is_last)
@@ -362,11 +362,11 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
         fill_pieces(a, m.mine, pieces);
         int served = first_served(a, &m) < m.other.hi;
         size_t total;
-        coll_ref_t mine = coll_add_pack(b, 0, pieces, served ? (size_t)coll_node_size(m.mine) : 0, &total);
+        coll_ref_t mine = coll_add_pack(b, pieces, served ? (size_t)coll_node_size(m.mine) : 0, &total);
         for (int peer = first_served(a, &m); peer < m.other.hi; peer += coll_node_size(m.mine))
             coll_add_send(b, 0, peer, mine, total);
         fill_pieces(a, m.other, pieces);
-        coll_add_recv_pieces(b, 0, server(a, &m), pieces, (size_t)coll_node_size(m.other));
+        coll_add_recv_pieces(b, server(a, &m), pieces, (size_t)coll_node_size(m.other));
     }
 }
 
@@ -377,8 +377,8 @@ static void barrier(coll_builder_t *b, const coll_args_t *a)
         if (!coll_merge_at(a->n, a->rank, level, &m))
             continue;
         for (int peer = first_served(a, &m); peer < m.other.hi; peer += coll_node_size(m.mine))
-            coll_add_sync_send(b, 0, peer);
-        coll_add_sync_recv(b, 0, server(a, &m));
+            coll_add_sync_send(b, peer);
+        coll_add_sync_recv(b, server(a, &m));
     }
 }
 

@@ -217,9 +217,9 @@ static void all_to_all(coll_builder_t *b, const coll_args_t *a)
 static void barrier(coll_builder_t *b, const coll_args_t *a)
 {
     for (int i = 1; i < a->n; i++)
-        coll_add_sync_send(b, 0, coll_rank_after(a, i));
+        coll_add_sync_send(b, coll_rank_after(a, i));
     for (int i = 1; i < a->n; i++)
-        coll_add_sync_recv(b, 0, coll_rank_before(a, i));
+        coll_add_sync_recv(b, coll_rank_before(a, i));
 }
 
 void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)

@@ -92,14 +92,14 @@ void coll_extent(const coll_args_t *args, size_t *in, size_t *out);
 void coll_add_own_copy(coll_builder_t *b, const coll_args_t *args);
 
 /* One message made of several pieces of memory (empty ones allowed). Contiguous pieces are sent from where
- * they lie, others are packed or unpacked through TMP; the message is the same either way. */
+ * they lie, others are packed or unpacked through TMP; the message is the same either way. On channel 0. */
 typedef struct {
     coll_ref_t at;
     size_t count;
 } coll_piece_t;
-coll_ref_t coll_add_pack(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n, size_t *total);
-void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
-void coll_add_recv_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
+coll_ref_t coll_add_pack(coll_builder_t *b, const coll_piece_t *pieces, size_t n, size_t *total);
+void coll_add_send_pieces(coll_builder_t *b, int peer, const coll_piece_t *pieces, size_t n);
+void coll_add_recv_pieces(coll_builder_t *b, int peer, const coll_piece_t *pieces, size_t n);
 
 /* Rank `step` places after or before this one, cyclically (0 <= step < n). */
 static inline int coll_rank_after(const coll_args_t *args, int step)

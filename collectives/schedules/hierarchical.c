@@ -539,18 +539,18 @@ static void barrier(const hosts_t *h)
 {
     int size = size_of(h, h->mine), leader = member_of(h, h->mine, 0);
     if (h->a->rank != leader) {
-        coll_add_sync_send(h->b, 0, leader);
-        coll_add_sync_recv(h->b, 0, leader);
+        coll_add_sync_send(h->b, leader);
+        coll_add_sync_recv(h->b, leader);
         return;
     }
     for (int i = 1; i < size; i++)
-        coll_add_sync_recv(h->b, 0, member_of(h, h->mine, i));
+        coll_add_sync_recv(h->b, member_of(h, h->mine, i));
     for (int distance = 1; distance < h->hosts; distance *= 2) {
-        coll_add_sync_send(h->b, 0, member_of(h, (h->mine + distance) % h->hosts, 0));
-        coll_add_sync_recv(h->b, 0, member_of(h, (h->mine + h->hosts - distance) % h->hosts, 0));
+        coll_add_sync_send(h->b, member_of(h, (h->mine + distance) % h->hosts, 0));
+        coll_add_sync_recv(h->b, member_of(h, (h->mine + h->hosts - distance) % h->hosts, 0));
     }
     for (int i = 1; i < size; i++)
-        coll_add_sync_send(h->b, 0, member_of(h, h->mine, i));
+        coll_add_sync_send(h->b, member_of(h, h->mine, i));
 }
 
 void coll_generate_hierarchical(coll_builder_t *b, const coll_args_t *args)

@@ -91,7 +91,7 @@ static void send_nodes(leaves_t *t, int peer, int turn, coll_range_t range)
 }
 
 /* The nodes of all ranks over `range` come together here. */
-static void gather_nodes(leaves_t *t, int turn, coll_range_t range)
+static void gather_nodes(leaves_t *t, coll_range_t range)
 {
     const coll_args_t *a = t->a;
     size_t slot = 0;
@@ -103,10 +103,8 @@ static void gather_nodes(leaves_t *t, int turn, coll_range_t range)
         }
     }
     const int from = t->first[a->rank], to = t->first[a->rank + 1];
-    for (int i = from; i < to; i++) {
-        const size_t place = (size_t)turn * (size_t)(to - from) + (size_t)(i - from);
-        t->at[i] = own_node(t, i, range, coll_ref_add(t->partial, place * t->stride));
-    }
+    for (int i = from; i < to; i++)
+        t->at[i] = own_node(t, i, range, coll_ref_add(t->partial, (size_t)(i - from) * t->stride));
 }
 
 /* 1 if the tree over these nodes has the shape of the tree over that many leaves. */
@@ -168,7 +166,7 @@ static void reduce(leaves_t *t)
             send_nodes(t, a->root, 0, range);
             continue;
         }
-        gather_nodes(t, 0, range);
+        gather_nodes(t, range);
         add_up_all(t, coll_out(range.offset), range.count);
     }
 }
@@ -185,7 +183,7 @@ static void reduce_by_blocks(leaves_t *t, size_t most)
             send_nodes(t, peer, s, coll_chunk(coll_reduced_block(a, peer), a->chunk, k));
         }
         if (range.count) {
-            gather_nodes(t, 0, range);
+            gather_nodes(t, range);
             add_up_all(t, to, range.count);
         }
         for (int s = 1; s < a->n && a->op == COLL_ALL_REDUCE; s++)

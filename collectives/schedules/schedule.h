@@ -217,11 +217,11 @@ uint32_t coll_add_copy(coll_builder_t *b, int channel, coll_ref_t to, coll_ref_t
                        int flags);
 uint32_t coll_add_reduce(coll_builder_t *b, int channel, coll_ref_t to, const coll_ref_t *from,
                          uint32_t nfrom, size_t count, int flags);
-uint32_t coll_add_joint(coll_builder_t *b, int channel, int peer, coll_ref_t to, size_t count, int flags);
+uint32_t coll_add_joint(coll_builder_t *b, int peer, coll_ref_t to, size_t count, int flags);
 /* `step` waits for `on` to be complete; ignored if either is UINT32_MAX. Call right after adding `step`. */
 void coll_add_dep(coll_builder_t *b, uint32_t step, uint32_t on);
-void coll_add_sync_send(coll_builder_t *b, int channel, int peer); /* zero bytes: barriers */
-void coll_add_sync_recv(coll_builder_t *b, int channel, int peer);
+void coll_add_sync_send(coll_builder_t *b, int peer); /* zero bytes, on channel 0: barriers */
+void coll_add_sync_recv(coll_builder_t *b, int peer);
 /* Reserves `count` elements of TMP (64-byte aligned for every type when offsets are multiples of 64). */
 coll_ref_t coll_tmp(coll_builder_t *b, size_t count);
 /* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier,

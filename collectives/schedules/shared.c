@@ -49,7 +49,7 @@ static void all_reduce(coll_builder_t *b, const coll_args_t *a)
         int peer = coll_rank_before(a, i);
         coll_add_recv(b, 0, peer, announcement_of(a, first, peer), a->place);
     }
-    coll_add_joint(b, 0, COLL_FROM_ALL, coll_out(shard.offset), shard.count, COLL_FINAL);
+    coll_add_joint(b, COLL_FROM_ALL, coll_out(shard.offset), shard.count, COLL_FINAL);
     for (int i = 1; i < a->n; i++)
         coll_add_send(b, 0, coll_rank_after(a, i), first, 1);
     for (int i = 1; i < a->n; i++) {
@@ -74,7 +74,7 @@ static void broadcast(coll_builder_t *b, const coll_args_t *a)
     if (a->rank != a->root) {
         coll_add_send(b, 0, a->root, first, a->place);
         coll_add_recv(b, 0, a->root, announcement_of(a, first, a->root), a->place);
-        coll_add_joint(b, 0, a->rank, coll_out(0), part.offset, 0);
+        coll_add_joint(b, a->rank, coll_out(0), part.offset, 0);
         coll_add_send(b, 0, a->root, first, 1);
         coll_add_recv(b, 0, a->root, announcement_of(a, first, a->root), 1);
         return;
@@ -84,7 +84,7 @@ static void broadcast(coll_builder_t *b, const coll_args_t *a)
     for (int i = 1; i < a->n; i++) {
         int peer = coll_rank_after(a, i);
         coll_add_recv(b, 0, peer, announcement_of(a, first, peer), a->place);
-        coll_add_joint(b, 0, peer, coll_out(part.offset), part.count, 0);
+        coll_add_joint(b, peer, coll_out(part.offset), part.count, 0);
         coll_add_send(b, 0, peer, first, 1);
     }
     coll_add_own_copy(b, a);

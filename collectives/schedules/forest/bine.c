@@ -219,7 +219,7 @@ static void send_held(doubling_t *d, int peer)
         }
     for (int i = 0; i < d->nheld; i++)
         pieces[i] = (coll_piece_t){d->at[i], d->a->count};
-    coll_add_send_pieces(d->b, 0, peer, pieces, (size_t)d->nheld);
+    coll_add_send_pieces(d->b, peer, pieces, (size_t)d->nheld);
 }
 
 void coll_negabinary_doubling(coll_builder_t *b, const coll_args_t *a)

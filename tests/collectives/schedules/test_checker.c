@@ -407,8 +407,8 @@ static void test_receives_cross(void **state)
     pair_t p;
     pair_start(&p, COLL_BARRIER, 0);
     for (int r = 0; r < 2; r++) {
-        coll_add_sync_recv(p.b[r], 0, !r);
-        coll_add_sync_send(p.b[r], 0, !r);
+        coll_add_sync_recv(p.b[r], !r);
+        coll_add_sync_send(p.b[r], !r);
     }
     expect_why(&p, "deadlock: waits forever for rank 1");
 }
@@ -418,8 +418,8 @@ static void test_barrier_one_way(void **state)
     (void)state;
     pair_t p;
     pair_start(&p, COLL_BARRIER, 0);
-    coll_add_sync_send(p.b[0], 0, 1);
-    coll_add_sync_recv(p.b[1], 0, 0);
+    coll_add_sync_send(p.b[0], 1);
+    coll_add_sync_recv(p.b[1], 0);
     expect_why(&p, "rank 0: leaves the barrier without knowing that rank 1 entered");
 }
 
@@ -429,10 +429,10 @@ static void test_never_received(void **state)
     pair_t p;
     pair_start(&p, COLL_BARRIER, 0);
     for (int r = 0; r < 2; r++) {
-        coll_add_sync_send(p.b[r], 0, !r);
-        coll_add_sync_recv(p.b[r], 0, !r);
+        coll_add_sync_send(p.b[r], !r);
+        coll_add_sync_recv(p.b[r], !r);
     }
-    coll_add_sync_send(p.b[1], 0, 0);
+    coll_add_sync_send(p.b[1], 0);
     expect_why(&p, "is never received");
 }
 
