@@ -128,11 +128,8 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
     }
     r->run.nopen = 0;
     r->run.nblocked = 0;
-    r->run.left = 0;
-    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
+    for (int c = 0; c < COLL_MAX_CHANNELS; c++)
         r->run.pc[c] = g->first[c];
-        r->run.left += g->first[c] < g->last[c];
-    }
     if (r->plan->shape.scaled)
         scale_input(r, g);
     if (g->joint) {

@@ -248,7 +248,6 @@ typedef struct {
     uint32_t pc[COLL_MAX_CHANNELS];
     uint32_t nopen;    /* open sends */
     uint32_t nblocked; /* of them, not yet accepted by their lane */
-    uint32_t left;     /* channels not at their end */
 } coll_run_t;
 
 /* ---- segments.c ---- */

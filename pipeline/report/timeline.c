@@ -25,7 +25,6 @@ struct train_timeline {
     gyre_comm_t *comm;
     int rank, ranks;
     uint64_t from, to;  /* watched */
-    uint64_t last;      /* of the run; the watched steps end with it */
     model_spans_t mine; /* of the present step */
     int64_t *ahead;     /* [ranks] rank 0: how far a rank's clock is ahead of ours */
     train_watched_t *step;

@@ -80,8 +80,8 @@ typedef struct {
     member_t *rank;               /* [size] */
     comm_recorder_slot_t **slots; /* owned: [recorders], what the ranks point into; NULL: of another job */
     int recorders;
-    int known, alive, here; /* ranks with a slot; of these alive; of these on this host */
-    double age;             /* s since it was started; < 0: in another boot */
+    int known, alive; /* ranks with a slot; of these alive */
+    double age;       /* s since it was started; < 0: in another boot */
     char began[32];
     int launcher; /* pid of ucx-run; 0: no launcher */
     int launcher_alive;

@@ -243,7 +243,6 @@ int job_look(const recorders_t *found, const char *id, job_t *job)
         const member_t *m = &job->rank[r];
         job->known += m->known;
         job->alive += is_alive(m);
-        job->here += m->known && strcmp(m->host, job->host) == 0;
     }
     if (!ok)
         job_free(job);

@@ -77,7 +77,7 @@ static void measure_copies(perf_machine_t *m)
 gyre_status_t perf_machine_probe(gyre_comm_t *comm, int iters, perf_machine_t *m)
 {
     const int rank = gyre_comm_rank(comm), n = gyre_comm_size(comm);
-    perf_rank_info_t self = {.rank = rank, .pid = (int32_t)getpid()};
+    perf_rank_info_t self = {.pid = (int32_t)getpid()};
     *m = (perf_machine_t){0};
     if (gethostname(self.host, sizeof self.host - 1) != 0)
         snprintf(self.host, sizeof self.host, "unknown");

@@ -345,7 +345,7 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
 
 /* ---- the machine ---- */
 typedef struct {
-    int32_t rank, pid;
+    int32_t pid;
     char host[64];
     cpu_set_t cpus; /* which the process may run on; none: unknown */
     int32_t device; /* of ranks of one process: 1 + its number; else 0 */
@@ -372,10 +372,9 @@ enum { PERF_ONE_GROUP = -2 };
 typedef struct {
     gyre_comm_t *world, *part; /* part: this rank's group; NULL: not split */
     int n;                     /* of the world */
-    int group;
-    int64_t *of;   /* [n] */
-    double *busbw; /* [n] at rank 0: sums over rows */
-    void *row;     /* [n] */
+    int64_t *of;               /* [n] */
+    double *busbw;             /* [n] at rank 0: sums over rows */
+    void *row;                 /* [n] */
     int rows;
     uint64_t nwrong; /* in groups other than rank 0's */
 } perf_groups_t;

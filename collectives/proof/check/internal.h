@@ -68,7 +68,7 @@ typedef struct {
 } proc_t;
 
 typedef struct {
-    int n, ordered, reduces, fast, exact;
+    int n, reduces, fast, exact;
     uint32_t inputs; /* of a reduction: ranks, or leaves */
     coll_op_t op;
     proc_t *proc; /* [n] */

@@ -242,7 +242,6 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->up_width = d->latents > 0 ? d->kv * (c->head_dim - c->rotary_dim + c->value_dim) : 0;
     d->vocab = c->vocab_padded / c->leaves;
     d->experts_leaf = c->experts / c->leaves;
-    d->experts_here = d->experts_leaf * d->g;
     d->held = held_positions(c, config->positions);
     d->padded = (d->held + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
     d->threads = base_min_size(base_max_size(1, config->threads), config->slots * d->g * d->heads);

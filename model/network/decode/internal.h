@@ -41,11 +41,11 @@ struct model_decoder {
     const model_kernels_t_f32 *k;
     base_arena_t arena;
     size_t g, heads, kv, qkv, attn_width, vocab; /* of a leaf: h, kv, q, h V, v */
-    size_t latents, up_width;          /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
-    size_t experts_leaf, experts_here; /* experts of a leaf, of this rank */
-    size_t held, padded;               /* T, T' */
-    size_t threads;                    /* that do heads at a time, at least 1 */
-    const float *w[MODEL_KINDS];       /* of the present layer, and of both ends */
+    size_t latents, up_width;    /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
+    size_t experts_leaf;         /* experts of a leaf */
+    size_t held, padded;         /* T, T' */
+    size_t threads;              /* that do heads at a time, at least 1 */
+    const float *w[MODEL_KINDS]; /* of the present layer, and of both ends */
     model_order_t *order[ORDERS];
 
     size_t *length;            /* [slots] */

@@ -189,7 +189,6 @@ static gyre_status_t probe(gyre_comm_t *world, int n, int iters, perf_machine_t 
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %d ranks", n);
     for (int r = 0; r < n; r++) {
         all[r] = m->ranks[0];
-        all[r].rank = r;
         all[r].device = 1 + device_of(r);
         base_device_name((base_device_t){BASE_CUDA, device_of(r)}, all[r].device_name,
                          sizeof all[r].device_name);

@@ -14,7 +14,6 @@
 
 /* What a rank's group measured in a row: all ranks of a group have the same. */
 typedef struct {
-    int64_t group;
     double busbw;
     uint64_t nwrong;
 } figures_t;
@@ -64,7 +63,7 @@ int perf_groups_asked(int rank, char *why, size_t bytes)
 
 gyre_status_t perf_groups_open(gyre_comm_t *world, int group, perf_groups_t *g)
 {
-    *g = (perf_groups_t){.world = world, .n = gyre_comm_size(world), .group = group};
+    *g = (perf_groups_t){.world = world, .n = gyre_comm_size(world)};
     g->busbw = calloc((size_t)g->n, sizeof *g->busbw);
     g->of = calloc((size_t)g->n, sizeof *g->of);
     g->row = calloc((size_t)g->n, sizeof(figures_t));
@@ -107,7 +106,7 @@ static int size_of(const perf_groups_t *g, int r)
 gyre_status_t perf_groups_row(perf_groups_t *g, const perf_result_t *out_of_place,
                               const perf_result_t *in_place)
 {
-    figures_t *row = g->row, mine = {.group = g->group};
+    figures_t *row = g->row, mine = {0};
     const perf_result_t *halves[] = {out_of_place, in_place};
     int ran = 0;
     for (int i = 0; i < 2; i++) {

@@ -29,7 +29,7 @@ typedef struct {
 } shared_t;
 
 typedef struct {
-    int fd, port;
+    int fd;
     char secret[65], root[32];
 } meeting_t;
 
