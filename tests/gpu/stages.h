@@ -160,7 +160,6 @@ static inline void free_result(result_t *r)
 /* ---- the GPU's store: weights and one sequence's gradients in device memory; ready puts those aside ---- */
 
 typedef struct {
-    const whole_t *whole;
     model_params_t *params; /* this stage's slice */
     size_t size;            /* of a weight */
     char *weights;          /* device */
@@ -232,8 +231,7 @@ static inline void make_part(const whole_t *w, const model_tp_t *tp, const layou
                                  .embed = index == 0,
                                  .head = index + 1 == layout->stages};
     memset(has + index * layers, 1, layers);
-    *part = (part_t){
-        .whole = w, .stream = stream, .size = layout->precision == MODEL_BFLOAT16 ? 2 : 4, .base = 2};
+    *part = (part_t){.stream = stream, .size = layout->precision == MODEL_BFLOAT16 ? 2 : 4, .base = 2};
     check(model_params_slice(w->params, &slice, &part->params) == GYRE_OK, "slicing");
     part->weights = device_memory(part->params->total * part->size);
     part->grads = device_memory(part->params->grad_total * sizeof(float));

@@ -30,7 +30,7 @@ typedef enum { OVER_DP, OVER_GATHERS, OVER_TIED, OVERS } over_t;
 
 typedef struct {
     gyre_comm_t *world;
-    size_t ranks, rank, dp, pp; /* degrees */
+    size_t ranks, rank, dp;
     optim_zero_groups_t groups;
     model_params_t *whole, *local;
     optim_batch_t batch;
@@ -42,7 +42,6 @@ static void begin_layout(job_t *job, size_t pp)
 {
     unsigned char has[LAYERS];
     size_t dp_rank = job->rank % (job->ranks / pp), pp_rank = job->rank / (job->ranks / pp), first;
-    job->pp = pp;
     job->dp = job->ranks / pp;
     for (size_t l = 0; l < LAYERS; l++)
         has[l] = l * pp / LAYERS == pp_rank;

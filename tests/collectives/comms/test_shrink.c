@@ -30,7 +30,7 @@ typedef struct {
     _Atomic int killed;    /* all victims have been */
     _Atomic int running;   /* ranks that have finished an operation */
     _Atomic int shrinking; /* that have called gyre_comm_shrink */
-    _Atomic int size[RANKS], wrong[RANKS], shrinks[RANKS];
+    _Atomic int size[RANKS];
     _Atomic uint64_t members[RANKS]; /* bit mask of the ranks that a survivor found left */
 } shared_t;
 
@@ -101,7 +101,6 @@ static void survive(gyre_comm_t *comm, int rank, shared_t *shared)
         }
         gyre_comm_destroy(old);
         after = 0;
-        shared->shrinks[rank]++;
     }
     shared->size[rank] = gyre_comm_size(comm);
     shared->members[rank] = mask;

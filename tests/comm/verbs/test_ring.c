@@ -24,7 +24,6 @@ typedef struct {
     verbs_rx_t rx;
     uint32_t needs[VERBS_WINDOW], units[VERBS_WINDOW];
     unsigned char taken[VERBS_MOST_UNITS];
-    uint64_t checked; /* messages that arrived */
 } pair_t;
 
 static int try_send(pair_t *p, uint32_t need)
