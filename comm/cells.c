@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "topo/topo.h"
 
 static int all_alike(const comm_group_t *group)

@@ -10,7 +10,6 @@
 #include "comm/link.h"
 #include "comm/memory/rooms.h"
 
-#include "base/error.h"
 #include "base/settings/settings.h"
 
 /* All ranks are on this host, with places in its segment, and what their cards say holds for any of them. */

@@ -16,16 +16,13 @@
 #include "comm/link.h"
 #include "comm/memory/cma.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/machine/identity.h"
 #include "base/settings/settings.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/muon.c: momentum, and its matrices made orthogonal (optim/muon.h). */
 #include <math.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "model/kernels/kernels.h"

@@ -2,11 +2,8 @@
 /* tools/gyre-eval.c: perplexity and multiple choice, with the log-probabilities of gyre-train. See
  * gyre-eval(1). */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
 #include "pipeline/agree/agree.h"

@@ -7,7 +7,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/settings/settings.h"
 #include "base/clock.h"
 #include "comm/boot/bootstrap.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/machine/cgroup.h"
 #include "base/settings/settings.h"

@@ -4,10 +4,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/settings/settings.h"
 #include "collectives/api/comm.h"
 #include "collectives/api/persistent.h"
 #include "collectives/api/sized.h"

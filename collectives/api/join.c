@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/join.c: gyre_init: joining the job that the launcher describes, as one of its first ranks
  * or as a newcomer. */
-#include "collectives/run/communicator.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -14,7 +14,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/thread/futex.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
 

@@ -6,8 +6,6 @@
  * communicator is put out of use, so that none of its operations is under way when the new one begins. */
 #include "collectives/run/communicator.h"
 
-#include <stdio.h>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "collectives/api/world.h"

@@ -10,10 +10,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/error.h"
 #include "base/log.h"
 
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)

@@ -8,8 +8,6 @@
  * of these steps. */
 #include "collectives/run/plan.h"
 
-#include <string.h>
-
 #include "base/error.h"
 
 static int overlap(coll_ref_t a, size_t a_count, coll_ref_t b, size_t b_count)

@@ -7,7 +7,6 @@
 #include "collectives/run/communicator.h"
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "collectives/run/reach/joint.h"
 #include "collectives/run/reach/stage.h"

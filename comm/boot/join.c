@@ -14,10 +14,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "comm/boot/joiners.h"
 
 enum { RETRY_MS = 20 }; /* before a rank whose handshake was cut off tries again */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/net/address.h"
 #include "comm/launch/internal.h"

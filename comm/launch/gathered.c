@@ -18,7 +18,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/machine/identity.h"
 #include "base/settings/settings.h"
 #include "base/thread/aside.h"

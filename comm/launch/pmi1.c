@@ -3,7 +3,6 @@
 #include "comm/launch/pmi1.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>

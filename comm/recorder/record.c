@@ -15,7 +15,6 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread/futex.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/recorder/file.h"

@@ -13,7 +13,6 @@
  * done with the message. GYRE_SHM_COPY narrows the choice. */
 #include "comm/shm/link.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +23,6 @@
 #include "base/settings/settings.h"
 #include "comm/memory/memory.h"
 #include "comm/shm/ring.h"
-#include "comm/memory/cma.h"
 
 enum { BULK_OPEN = 1 /* comm_msg_t.pad: this message's fragments are under way */ };
 

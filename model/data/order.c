@@ -2,7 +2,6 @@
 /* model/data/order.c: an epoch's permutation, and the order of sources. */
 #include <ctype.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -7,7 +7,6 @@
  * land. */
 #include <string.h>
 
-#include "base/error.h"
 #include "optim/store/internal.h"
 
 static void travel_begins(optim_zero_t *zero)

@@ -12,7 +12,6 @@
  * The longest rows come first, so rows of a round are about as long. Steps 1 and 3 go element by element, and
  * step 2 sees the canonical row: no bit depends on who owns what. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -9,7 +9,6 @@
  * all are equal. Only then, hashes by row. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/hash.h"

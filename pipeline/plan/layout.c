@@ -2,7 +2,6 @@
 /* pipeline/plan/layout.c: the rules of layouts, and the search for the nearest one that keeps them. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -14,7 +14,6 @@
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
 #include "pipeline/plan/choices.h"
-#include "pipeline/schedules/kinds.h"
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
 

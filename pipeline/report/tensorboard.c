@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "pipeline/report/tensorboard.h"
 
 enum { ROOM = 4096, TAG = 64 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/api.c: gyre/train.h, a thin layer over run.h, which gyre-train uses itself. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/machine/cgroup.h"
 #include "base/machine/memory.h"
 #include "model/formats/hf.h"

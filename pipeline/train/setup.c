@@ -6,11 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/log.h"
-#include "base/settings/settings.h"
 #include "model/formats/weights.h"
 #include "model/network/hf_config.h"
 #include "model/network/stage/flops.h"

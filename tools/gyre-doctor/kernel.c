@@ -3,7 +3,6 @@
 #include "tools/gyre-doctor/report.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/device/device.h"
 #include "base/error.h"

@@ -9,7 +9,6 @@
 #include "tools/gyre-perf/command.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"

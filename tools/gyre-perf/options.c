@@ -7,7 +7,6 @@
 #include "base/settings/parse.h"
 #include "collectives/api/start.h"
 #include "collectives/run/communicator.h"
-#include "collectives/schedules/algorithms.h"
 
 enum { GPUS_MOST = 64 }; /* ranks on devices of one process: gyre_cuda_comms_create takes no more */
 

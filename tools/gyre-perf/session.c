@@ -4,7 +4,6 @@
 #include "tools/gyre-perf/command.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"

@@ -3,7 +3,6 @@
  * the bubble next to its formula, what each rank holds; or all schedules side by side. */
 #include "tools/gyre-plan/pipeline.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/pipeline_svg.c: a pipeline schedule as one self-contained SVG file: a row per rank, time
  * to the right. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text/svg.h"
 #include "tools/gyre-plan/pipeline.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
 #include "model/network/hf_config.h"

@@ -4,11 +4,9 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "tools/gyre-train/cut_file.h"
-#include "tools/gyre-train/options.h"
 #include "tools/gyre-train/progress.h"
 #include "tools/gyre-train/results.h"
 #include "tools/gyre-train/session.h"

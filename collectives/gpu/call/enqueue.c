@@ -12,13 +12,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/checked.h"
 #include "base/device/ranges.h"
 #include "base/error.h"
-#include "base/thread/futex.h"
 
 enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ };
 /* Any: they set calls on registered memory, and captured ones that run otherwise, apart from others. */

@@ -24,7 +24,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/schedules/algorithms.h"
 
 enum { SLAB = 1 << 20, PROGRAM_BYTES_MOST = 64 << 20 };
 

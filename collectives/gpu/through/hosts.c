@@ -28,7 +28,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/settings/settings.h"
 #include "collectives/schedules/canonical.h"
 #include "comm/lend.h"
 

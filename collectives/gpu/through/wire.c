@@ -34,7 +34,6 @@
 
 #ifdef GYRE_CUDA
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

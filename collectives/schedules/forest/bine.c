@@ -29,7 +29,6 @@
  * Canonical order: forest.h. The intervals are no nodes of the canonical tree, but nearly: a quarter of the
  * traffic is exchanged by pairs, for which they are. With n a power of two the reduction sends 1.0 (n = 4) to
  * 1.4 (large n) times as much as with fast_order. */
-#include <stdlib.h>
 
 #include "collectives/schedules/forest/forest.h"
 

@@ -14,7 +14,6 @@
 #ifdef GYRE_CUDA
 #include <string.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "collectives/gpu/gpu.h"
 #include "model/gpu/stage/internal.h"

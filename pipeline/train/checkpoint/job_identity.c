@@ -2,7 +2,6 @@
 /* pipeline/train/checkpoint/job_identity.c: whose checkpoints are in the folder, and whether this run may
  * go on with them. */
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

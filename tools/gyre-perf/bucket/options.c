@@ -9,7 +9,6 @@
 #include "tools/gyre-perf/bucket/bucket.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/settings/size.h"

@@ -7,7 +7,6 @@
  * they are timed, which no number of sums changes; checked runs have numbers whose sums are exact. */
 #include "tools/gyre-perf/bucket/bucket.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

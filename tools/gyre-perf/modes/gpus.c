@@ -8,7 +8,6 @@
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -3,8 +3,6 @@
  * predicted for it and for the next best, and what was measured. */
 #include "tools/gyre-perf/perf.h"
 
-#include <string.h>
-
 #include "base/settings/size.h"
 #include "collectives/schedules/algorithms.h"
 #include "collectives/gpu/gpu.h"

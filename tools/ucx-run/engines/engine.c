@@ -12,7 +12,6 @@
  *
  * Open MPI's, Hydra's and PRRTE's engines are used only when named: they end ranks and report their ends in
  * ways of their own, and ucx-run can promise less with them. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,9 @@
  * MPI) and prterun (PRRTE) start the ranks and give them their identity (PMIx, PMI-1:
  * comm/launch/identity.c). This file translates ucx-run's options to theirs; supervise.c runs them. An option
  * that an engine does not have is an error; it is not ignored. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/ucx-run/engines/foreign.h"

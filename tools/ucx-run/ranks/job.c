@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <arpa/inet.h>
-#include <fcntl.h>
 
 #include "base/hash.h"
 #include "base/settings/settings.h"
