@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
  * `failing` (every call but the barrier is an error). */
 #include "bench/peers.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const char *manner = "";

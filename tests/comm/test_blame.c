@@ -3,7 +3,6 @@
  * watchers. */
 /* takes: 5 */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"

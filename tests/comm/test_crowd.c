@@ -20,7 +20,6 @@
 #include "base/settings/settings.h"
 #include "comm/link.h"
 #include "comm/shm/link.h"
-#include "comm/shm/ring.h"
 
 static void set(base_setting_t id, const char *value)
 {

@@ -5,9 +5,6 @@
  * for that; a rank that has read what the program wrote since learns that it must not use it. Then with a
  * mistake at a time, which must be found. */
 /* one thread: TSan has nothing to see */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,21 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/error.h"
-#include "base/log.h"
-#include "base/settings/settings.h"
 #include "base/thread/cacheline.h"
-#include "base/thread/fence.h"
 #include "comm/link.h"
-#include "comm/memory/cma.h"
-#include "comm/memory/memory.h"
 #include "comm/peer_memory.h"
 #include "tests/support/explore.h"
 

@@ -13,7 +13,6 @@
 
 #include "../support/ranks.h"
 #include "base/settings/settings.h"
-#include "comm/link.h"
 #include "comm/shm/link.h"
 #include "comm/memory/memory.h"
 #include "comm/shm/ring.h"

@@ -5,10 +5,8 @@
 /* takes: 2 */
 /* one thread: TSan has nothing to see */
 /* ASan in check-long: the same interleavings, in three times the time */
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <sodium.h>
 #include <stdarg.h>
@@ -18,15 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/thread/fence.h"
 #include "base/thread/futex.h"
 #include "comm/transport.h"

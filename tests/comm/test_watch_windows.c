@@ -2,7 +2,6 @@
 /* tests/comm/test_watch_windows.c: windows are handed over by watchers, and to no other process. */
 #include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "collectives/choose/tune.h"
-#include "model/data/data.h"
 #include "model/data/tokens_format.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"

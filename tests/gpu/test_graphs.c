@@ -10,7 +10,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/log.h"
 #include "model/gpu/graphs.h"
 #include "tests/base/capture.h"
 #include "tests/gpu/gpu.h"

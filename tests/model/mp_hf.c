@@ -11,13 +11,10 @@
  *                    gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
  *                    FOLDER/export. All in double but the files. */
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/json.h"
 #include "model/formats/hf.h"
-#include "model/network/stage/plain_store.h"
-#include "model/random.h"
 #include "tests/support/mp.h"
 #include "tests/model/f64/f64.h"
 #include "tests/model/kinds.h"

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/checked.h"
 #include "tests/model/f64/f64.h"
 #include "tests/support/gradient.h"
 

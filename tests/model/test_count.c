@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "model/network/count.h"
 #include "model/network/stage/flops.h"

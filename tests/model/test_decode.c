@@ -12,7 +12,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "model/network/decode/decode.h"
 #include "model/network/stage/plain_store.h"

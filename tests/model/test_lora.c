@@ -7,11 +7,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "model/kernels/kernels.h"
 #include "model/network/lora.h"

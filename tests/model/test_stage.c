@@ -10,7 +10,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/network/stage/plain_store.h"
 #include "tests/model/kinds.h"
 #include "tests/model/whole.h"
 

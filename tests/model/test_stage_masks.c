@@ -11,7 +11,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/network/stage/plain_store.h"
 #include "tests/model/whole.h"
 
 static const model_config_t llama = {.vocab = 11,

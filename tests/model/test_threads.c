@@ -14,7 +14,6 @@
 #include "base/thread/team.h"
 #include "model/network/decode/decode.h"
 #include "model/network/stage/plain_store.h"
-#include "model/random.h"
 #include "optim/adamw.h"
 #include "tests/model/kinds.h"
 #include "tests/support/weights.h"

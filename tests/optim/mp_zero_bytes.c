@@ -12,7 +12,6 @@
  * host are posted whole for all to read.) */
 #include <string.h>
 
-#include "base/log.h"
 #include "base/settings/settings.h"
 #include "optim/batch.h"
 #include "optim/store/internal.h"

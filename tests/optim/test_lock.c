@@ -16,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "optim/checkpoint/lock.h"
 #include "tests/support/entries.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "optim/ramp.h"
 

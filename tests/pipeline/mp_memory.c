@@ -9,7 +9,6 @@
  * 8 rounds of accumulation. */
 #include <string.h>
 
-#include "base/log.h"
 #include "pipeline/plan/memory_trainer.h"
 #include "pipeline/train/train.h"
 #include "tests/support/create.h"

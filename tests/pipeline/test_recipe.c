@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "model/network/count.h"
 #include "pipeline/plan/recipe.h"

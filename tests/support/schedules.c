@@ -2,7 +2,6 @@
 /* tests/support/schedules.c: see the header. */
 #include <malloc.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "collectives/schedules/algorithms.h"
 #include "tests/support/schedules.h"

@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "pipeline/plan/memory_trainer.h"
 #include "pipeline/plan/work.h"

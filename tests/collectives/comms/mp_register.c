@@ -4,8 +4,6 @@
  * or is on some ranks only. The results are the same, and nothing outside the buffers is touched. */
 #include "tests/support/mp.h"
 
-#include <string.h>
-
 #include "comm/memory/memory.h"
 
 enum { COUNT = 70001, GUARD = 64 };

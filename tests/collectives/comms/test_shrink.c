@@ -20,7 +20,6 @@
 #include <gyre/collectives.h>
 
 #include "base/clock.h"
-#include "base/settings/settings.h"
 #include "tests/support/boot_job.h"
 
 enum { RANKS = 8, OPERATIONS = 20 };

@@ -2,7 +2,6 @@
 /* tests/comm/boot/test_hostile.c: strangers that have a job's address and not its secret. Whatever they
  * send, the job forms, what it gathers is right, each kind of stranger costs one line of the log, and it all
  * ends in time. */
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,7 +19,6 @@
 #include <cmocka.h>
 #include <sodium.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"

@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"

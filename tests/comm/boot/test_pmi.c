@@ -5,7 +5,6 @@
 /* takes: 3 */
 #include <poll.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +17,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"

@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 

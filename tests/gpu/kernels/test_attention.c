@@ -13,8 +13,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <stdio.h>
-
 #include "model/gpu/attention/attention.h"
 #include "model/kernels/kernels.h"
 #include "tests/gpu/memory.h"

@@ -16,7 +16,6 @@
 #include "model/gpu/layers/elementwise.h"
 #include "model/gpu/layers/vocabulary.h"
 #include "model/kernels/kernels.h"
-#include "model/random.h"
 #include "tests/gpu/kernels/storage.h"
 
 enum { B = 2, T = 9, C = 37, N = B * T * C }; /* rows of no whole lanes, blocks of no whole rows */

@@ -2,7 +2,6 @@
 /* tests/gpu/ranks/mp_device.c: each rank's device memory, written by its neighbour's kernels and copies
  * through a mapping. ranks: 2 3 */
 #include <stdlib.h>
-#include <string.h>
 
 #include <gyre/gyre.h>
 

@@ -16,10 +16,8 @@
 
 #include <cmocka.h>
 
-#include "base/error.h"
 #include "pipeline/config/table.h"
 #include "pipeline/report/page.h"
-#include "pipeline/report/tensorboard.h"
 #include "pipeline/report/trace.h"
 #include "pipeline/train/checkpoint/checkpoint.h"
 #include "pipeline/train/peak.h"
