@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/philox.h: the rounds of Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), one source for the
- * host's numbers (model/random.c), its dropout (model/kernels/dropout.inc) and that of a device
+ * host's numbers (model/random.c), its dropout (model/kernels/residual.inc) and that of a device
  * (model/gpu/scalar.h, which says with MODEL_SCALAR how a function is made part of a kernel). */
 #ifndef MODEL_PHILOX_H
 #define MODEL_PHILOX_H

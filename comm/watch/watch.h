@@ -21,7 +21,7 @@
 
 typedef struct comm_watch comm_watch_t;
 
-/* Takes over `boot`'s connections. comm_boot_get/fence/all_gather/barrier still work and go through the
+/* Takes over `boot`'s connections. comm_boot_all_gather and comm_boot_barrier still work and go through the
  * thread. */
 gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out);
 /* Starts the thread if there is none: a job of one rank starts it only when needed. */

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Dropout of a tensor with the host's numbers (model/kernels/dropout.inc). */
+/* Dropout of a tensor with the host's numbers (model/kernels/residual.inc). */
 typedef struct {
     /* device, [sequences][4]: model_dropout_key of any place; NULL: no dropout */
     const uint32_t *keys;
