@@ -80,7 +80,7 @@ coll_world_t *coll_world_of_launcher(void)
 }
 
 /* The last of the worlds takes along what they shared. */
-static void forget(coll_world_t *world)
+void coll_world_drop(coll_world_t *world)
 {
     pthread_mutex_lock(&worlds.lock);
     coll_world_t **at = &worlds.list;
@@ -101,11 +101,6 @@ static void forget(coll_world_t *world)
     }
     pthread_mutex_unlock(&worlds.lock);
     free(world);
-}
-
-void coll_world_drop(coll_world_t *world)
-{
-    forget(world);
 }
 
 const coll_tune_t *coll_process_tune(void)
@@ -317,7 +312,7 @@ static void give_back(coll_world_t *world)
     char text[1024];
     snprintf(text, sizeof text, "%s", gyre_last_error());
     world_leave(&world->comm, 0);
-    forget(world);
+    coll_world_drop(world);
     gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "%s", text);
 }
 
@@ -411,6 +406,6 @@ gyre_status_t gyre_finalize(gyre_comm_t *comm)
     world_leave(&world->comm, graceful);
     if (world->by_launcher)
         comm_identity_leave();
-    forget(world);
+    coll_world_drop(world);
     return st;
 }

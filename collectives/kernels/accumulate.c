@@ -257,7 +257,8 @@ static void add_block(coll_accumulator_t *a, room_t *room, const void *x, const 
     add_each(&a->total, x, y, count, type);
 }
 
-static void add(coll_accumulator_t *a, const void *x, const void *y, size_t count, gyre_type_t type)
+void coll_accumulator_add_dot(coll_accumulator_t *a, const void *x, const void *y, size_t count,
+                              gyre_type_t type)
 {
     const size_t size = gyre_type_size(type);
     room_t room;
@@ -281,11 +282,5 @@ static void add(coll_accumulator_t *a, const void *x, const void *y, size_t coun
 
 void coll_accumulator_add(coll_accumulator_t *a, const void *x, size_t count, gyre_type_t type)
 {
-    add(a, x, NULL, count, type);
-}
-
-void coll_accumulator_add_dot(coll_accumulator_t *a, const void *x, const void *y, size_t count,
-                              gyre_type_t type)
-{
-    add(a, x, y, count, type);
+    coll_accumulator_add_dot(a, x, NULL, count, type);
 }

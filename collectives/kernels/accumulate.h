@@ -40,7 +40,7 @@ typedef struct {
 void coll_accumulator_clear(coll_accumulator_t *a);
 /* a += x[0] + ... + x[count - 1]. type: FLOAT32 or FLOAT64. */
 void coll_accumulator_add(coll_accumulator_t *a, const void *x, size_t count, gyre_type_t type);
-/* a += x[0] y[0] + ..., with exact products. */
+/* a += x[0] y[0] + ..., with exact products; y NULL: a += x[0] + ... */
 void coll_accumulator_add_dot(coll_accumulator_t *a, const void *x, const void *y, size_t count,
                               gyre_type_t type);
 /* a += b */

@@ -91,20 +91,15 @@ static __attribute__((noinline)) const kernel_table_t *choose(void)
     return table;
 }
 
-static inline const kernel_table_t *kernels(void)
+const kernel_table_t *coll_kernel_table(void)
 {
     const kernel_table_t *table = atomic_load_explicit(&selected, memory_order_acquire);
     return __builtin_expect(table != NULL, 1) ? table : choose();
 }
 
-const kernel_table_t *coll_kernel_table(void)
-{
-    return kernels();
-}
-
 const char *coll_kernel_isa(void)
 {
-    return kernels()->name;
+    return coll_kernel_table()->name;
 }
 
 /* The table in use, or the only one that has the type. */
@@ -120,7 +115,7 @@ static const kernel_table_t *kernels_of(gyre_type_t type)
     case GYRE_INT16_INT32:
         return &coll_kernels_scalar;
     default:
-        return kernels();
+        return coll_kernel_table();
     }
 }
 

@@ -189,7 +189,7 @@ static int start_thread(comm_watch_t *watch)
 }
 
 /* Starts the thread if it does not run yet: a job of one rank needs it only once it offers a window. */
-static gyre_status_t ensure_thread(comm_watch_t *watch)
+gyre_status_t comm_watch_ensure(comm_watch_t *watch)
 {
     gyre_status_t st = GYRE_OK;
     pthread_mutex_lock(&watch->start_lock);
@@ -254,18 +254,13 @@ gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out)
         return st;
     }
     if (boot->size > 1)
-        st = ensure_thread(watch);
+        st = comm_watch_ensure(watch);
     if (st != GYRE_OK) {
         watch_free(watch);
         return st;
     }
     *out = watch;
     return GYRE_OK;
-}
-
-gyre_status_t comm_watch_ensure(comm_watch_t *watch)
-{
-    return ensure_thread(watch);
 }
 
 void comm_watch_stop(comm_watch_t *watch)
@@ -398,7 +393,7 @@ void comm_watch_forget(comm_watch_t *watch, uint64_t id)
 
 gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd)
 {
-    gyre_status_t st = ensure_thread(watch);
+    gyre_status_t st = comm_watch_ensure(watch);
     return st == GYRE_OK ? watch_fds_offer(&watch->fds, key, fd) : st;
 }
 

@@ -113,7 +113,7 @@ int run_leash_open(run_leash_t how)
     return 0;
 }
 
-static void send_pid(pid_t pid)
+void run_leash_add(pid_t pid)
 {
     /* Small writes to a pipe whose reader only reads: they cannot block for long. If the leash itself was
      * killed, PDEATHSIG remains. */
@@ -123,14 +123,9 @@ static void send_pid(pid_t pid)
     }
 }
 
-void run_leash_add(pid_t pid)
-{
-    send_pid(pid);
-}
-
 void run_leash_remove(pid_t pid)
 {
-    send_pid(-pid);
+    run_leash_add(-pid);
 }
 
 void run_leash_close(void)
