@@ -214,9 +214,11 @@ gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_record
     if (fstat(fd, &info) != 0)
         return gyre_fail_quiet(GYRE_ERR_IO, "%s", strerror(errno));
     size_t bytes = info.st_size > 0 ? (size_t)info.st_size : 0, got = 0;
-    if (!S_ISREG(info.st_mode) || bytes > most)
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s",
-                               S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
+    if (!S_ISREG(info.st_mode))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: it is no regular file");
+    const int too_large = bytes > most;
+    if (too_large) /* another version may have longer slots: its head says so */
+        bytes = sizeof(*head);
     data = malloc(bytes > 0 ? bytes : 1);
     if (data == NULL)
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
@@ -230,5 +232,7 @@ gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_record
     }
     gyre_status_t st = comm_recorder_parse(data, got, head, slots);
     free(data);
+    if (st == GYRE_ERR_FORMAT && too_large)
+        return gyre_fail_quiet(st, "it is not a flight recorder: it is too large");
     return st;
 }

@@ -230,6 +230,15 @@ static void in_a_file(void **state)
     assert_true(slots[2].ended_ns > 0);
     assert_string_equal(slots[3].error, "cannot read na?ve, \xc3\xa9t\xc3\xa9, ?"); /* JSON takes UTF-8 */
     free(slots);
+    /* Too large, and then also of a later version with longer slots. */
+    assert_int_equal(ftruncate(fd, (off_t)comm_recorder_bytes(COMM_RECORDER_SLOTS_MAX) + 1), 0);
+    assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_FORMAT);
+    comm_recorder_head_t later = head;
+    later.version++;
+    later.slot_bytes *= 2;
+    assert_int_equal(pwrite(fd, &later, sizeof(later), 0), sizeof(later));
+    assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_UNSUPPORTED);
+    assert_int_equal(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
     assert_int_equal(ftruncate(fd, 4096 + 100), 0);
     assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_FORMAT);
     assert_int_equal(ftruncate(fd, 0), 0);
