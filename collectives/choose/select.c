@@ -50,11 +50,14 @@ static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char 
 
 gyre_status_t coll_check_algorithms(const char *name, const char *text)
 {
-    for (const char *p = text; *p; p += *p == ',') {
+    unsigned named = 0; /* collectives so far, by bits */
+    const char *p = text;
+    for (int more = *p != 0; more; p += more) {
         char item[64], *algo = item;
         const size_t len = strcspn(p, ",");
         snprintf(item, sizeof item, "%.*s", (int)base_min_size(len, sizeof item - 1), p);
         p += len;
+        more = *p == ',';
         char *colon = strchr(item, ':');
         if (colon) {
             *colon = 0;
@@ -65,6 +68,10 @@ gyre_status_t coll_check_algorithms(const char *name, const char *text)
             if (op == COLL_OP_END)
                 return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm \"%s\": there is no collective \"%s\"",
                                  name, text, item);
+            if (named >> op & 1)
+                return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm \"%s\": %s has two algorithms", name, text,
+                                 item);
+            named |= 1u << op;
         }
         if (coll_algo_parse(algo) == COLL_ALGO_END)
             return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm \"%s\": there is no algorithm \"%s\" (%s auto)",

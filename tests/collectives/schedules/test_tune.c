@@ -556,6 +556,27 @@ static void test_wrong_names(void **state)
         strstr(gyre_last_error(), "bruck (GYRE_ALGO, or gyre_comm_set) does not serve this broadcast"));
 }
 
+static void test_wrong_lists(void **state)
+{
+    (void)state;
+    static const char *const right[] = {"", "ring", "ring,all_reduce:tree,reduce:tree", "barrier:auto,ring"};
+    static const char *const wrong[][2] = {
+        {"ring,", "there is no algorithm \"\""},
+        {"ring,,tree", "there is no algorithm \"\""},
+        {"all_reduce:", "there is no algorithm \"\""},
+        {":ring", "there is no collective \"\""},
+        {"all_reduce:tree,all_reduce:ring", "all_reduce has two algorithms"},
+        {"exscan:direct,ring,exscan:direct", "exscan has two algorithms"},
+    };
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        assert_int_equal(coll_check_algorithms("GYRE_ALGO", right[i]), GYRE_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(coll_check_algorithms("GYRE_ALGO", wrong[i][0]), GYRE_ERR_INVALID);
+        assert_non_null(strstr(gyre_last_error(), wrong[i][1]));
+        assert_non_null(strstr(gyre_last_error(), wrong[i][0]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_chunk_between_hosts),
         cmocka_unit_test(test_wrong_names),
+        cmocka_unit_test(test_wrong_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
