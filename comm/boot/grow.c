@@ -83,7 +83,8 @@ gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
         boot_addr_text(&addr, where);
     boot_unlock(boot);
     if (!known || strlen(where) >= bytes)
-        return gyre_fail(GYRE_ERR_INVALID, "the job's address does not fit into %zu bytes", bytes);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: the job's address does not fit into %zu bytes",
+                         bytes);
     memcpy(text, where, strlen(where) + 1);
     return GYRE_OK;
 }

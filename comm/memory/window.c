@@ -243,7 +243,8 @@ static gyre_status_t arena_free(window_t *arena, const void *ptr)
     size_t offset = (size_t)((const unsigned char *)ptr - arena->base), page = offset / mem_page(), pages;
 
     if (offset % mem_page() != 0 || arena->runs[page] == 0)
-        return gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "gyre_mem_free: %p was not given by gyre_mem_alloc, or is free already", ptr);
     pages = arena->runs[page];
     arena->runs[page] = 0;
     memset(arena->taken + page, 0, pages);
@@ -329,7 +330,8 @@ gyre_status_t comm_mem_free(void *ptr)
     else if (window && window->base == ptr && !window->adopted)
         window_destroy(window);
     else
-        status = gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "gyre_mem_free: %p was not given by gyre_mem_alloc, or is free already", ptr);
     pthread_mutex_unlock(&mem.lock);
     return status;
 }
