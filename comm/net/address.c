@@ -95,6 +95,11 @@ int boot_addr_is_loopback(const boot_addr_t *addr)
     return addr->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&addr->v6.sin6_addr);
 }
 
+int boot_addr_is_link_local(const boot_addr_t *addr)
+{
+    return addr->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
+}
+
 socklen_t boot_addr_len(const boot_addr_t *addr)
 {
     return addr->sa.sa_family == AF_INET6 ? (socklen_t)sizeof(addr->v6) : (socklen_t)sizeof(addr->v4);
@@ -255,20 +260,33 @@ int boot_listen_at(const boot_addr_t *addr, int port)
 gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
 {
     const char *name = base_setting_string(SET_INTERFACE);
+    char plain[INET6_ADDRSTRLEN]; /* without the link of a link-local address: fe80::1%eth0 */
+    snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(name, "%"), name);
+    if (parse_literal(plain, out) && boot_addr_is_link_local(out))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "GYRE_INTERFACE=%s is a link-local address, which other hosts cannot use: give "
+                         "another address, or the name of an interface that has one",
+                         name);
     if (parse_literal(name, out))
         return GYRE_OK;
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot list the network interfaces");
-    int found = 0;
+    int found = 0, link_local = 0;
     for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        boot_addr_t addr;
         if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
             continue;
         int f = i->ifa_addr->sa_family;
         if ((f != AF_INET && f != AF_INET6) || (found && f != family))
             continue;
-        memset(out, 0, sizeof(*out));
-        memcpy(out, i->ifa_addr, f == AF_INET ? sizeof(out->v4) : sizeof(out->v6));
+        memset(&addr, 0, sizeof(addr));
+        memcpy(&addr, i->ifa_addr, f == AF_INET ? sizeof(addr.v4) : sizeof(addr.v6));
+        if (boot_addr_is_link_local(&addr)) {
+            link_local = 1;
+            continue;
+        }
+        *out = addr;
         found = 1;
         if (f == family)
             break;
@@ -276,7 +294,10 @@ gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
     freeifaddrs(all);
     if (!found)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "GYRE_INTERFACE=%s is neither an address nor an interface of this host that has one",
+                         link_local ? "GYRE_INTERFACE=%s has link-local addresses only, which other hosts "
+                                      "cannot use: give it another address, or name another interface"
+                                    : "GYRE_INTERFACE=%s is neither an address nor an interface of this host "
+                                      "that has one",
                          name);
     boot_addr_set_port(out, 0);
     return GYRE_OK;

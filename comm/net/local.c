@@ -85,9 +85,8 @@ static void add_interfaces(addresses_t *all, const struct ifaddrs *list, int fam
             continue;
         memset(&addr, 0, sizeof(addr));
         memcpy(&addr, i->ifa_addr, family == AF_INET ? sizeof(addr.v4) : sizeof(addr.v6));
-        if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&addr.v6.sin6_addr))
-            continue; /* would need the other host's name of the link */
-        add(all, &addr);
+        if (!boot_addr_is_link_local(&addr))
+            add(all, &addr);
     }
 }
 
