@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #define TEXT_BYTES 2048
 
@@ -57,6 +58,8 @@ static void record(gyre_status_t status, int err, const char *format, va_list ar
         used = name_limit(text, sizeof(text), used);
     if (used >= sizeof(text))
         memcpy(text + sizeof(text) - 4, "...", 4);
+    /* A file's name need not be UTF-8, and a part that is too long was cut anywhere; Python takes no less. */
+    base_utf8_mend(text);
     memcpy(last_error, text, sizeof(text) < used + 1 ? sizeof(text) : used + 1);
 }
 

@@ -44,6 +44,17 @@ static inline size_t base_utf8_span(const unsigned char *text, size_t bytes)
     return at;
 }
 
+/* Puts '?' for each byte of text that belongs to no UTF-8. text: ends with 0. */
+static inline void base_utf8_mend(char *text)
+{
+    unsigned char *at = (unsigned char *)text;
+    size_t bytes = 0, good;
+    while (text[bytes])
+        bytes++;
+    for (; (good = base_utf8_span(at, bytes)) < bytes; at += good, bytes -= good)
+        at[good] = '?';
+}
+
 /* Where base_utf8_decode finds nothing at text[0 .. bytes): how many bytes one U+FFFD stands for. That is the
  * longest beginning of a character (Unicode 15, table 3-8), at least 1, as Python's errors="replace" has
  * it. */

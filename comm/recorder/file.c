@@ -166,13 +166,7 @@ static void tame_slot(comm_recorder_slot_t *slot)
         slot->state = 0;
     tame(slot->error, sizeof(slot->error), 0);
     /* a file's name need not be UTF-8, and what is too long was cut anywhere */
-    unsigned char *text = (unsigned char *)slot->error;
-    size_t bytes = strlen(slot->error), at;
-    while ((at = base_utf8_span(text, bytes)) < bytes) {
-        text[at] = '?';
-        text += at;
-        bytes -= at;
-    }
+    base_utf8_mend(slot->error);
 }
 
 gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_recorder_head_t *head,

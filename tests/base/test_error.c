@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "tests/base/capture.h"
 
 static void records_and_logs(void **state)
@@ -110,6 +111,24 @@ static void long_text_is_cut(void **state)
     assert_int_equal(strlen(text), strlen("gyre: error: ") + length + 1);
     gyre_fail_quiet(GYRE_ERR_IO, "short"); /* nothing of the long one is left */
     assert_string_equal(gyre_last_error(), "short");
+}
+
+/* Whatever was cut or is a file's name: programs that decode it get no other error instead. */
+static void text_is_utf8(void **state)
+{
+    (void)state;
+    gyre_fail_quiet(GYRE_ERR_INVALID, "%.4s, na\xefve, \xc3\xa9t\xc3\xa9 and %s", "abc\xc3\xa9", "\xe2\x82");
+    assert_string_equal(gyre_last_error(), "abc?, na?ve, \xc3\xa9t\xc3\xa9 and ??");
+    char name[5000];
+    for (size_t i = 0; i < sizeof(name); i++)
+        name[i] = i % 2 ? '\xa9' : '\xc3';
+    name[sizeof(name) - 1] = '\0';
+    for (int shift = 0; shift < 2; shift++) {
+        gyre_fail_quiet(GYRE_ERR_IO, "%s%s", shift ? "a" : "", name);
+        const size_t bytes = strlen(gyre_last_error());
+        assert_int_equal(base_utf8_span((const unsigned char *)gyre_last_error(), bytes), bytes);
+        assert_string_equal(gyre_last_error() + bytes - 3, "...");
+    }
 }
 
 static void one_line_without_control_characters(void **state)
@@ -250,6 +269,7 @@ int main(void)
         cmocka_unit_test(names_the_address_space),
         cmocka_unit_test(quotes_itself),
         cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(text_is_utf8),
         cmocka_unit_test(one_line_without_control_characters),
         cmocka_unit_test(levels_and_rank),
         cmocka_unit_test(hurried_lines_do_not_wait),
