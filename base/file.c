@@ -17,6 +17,35 @@ int base_file_is_stdout(const char *path)
     return path && path[0] == '-' && path[1] == '\0';
 }
 
+/* The folder of a file that is not there. 0: it is not there either. */
+static int folder_of(const char *path, struct stat *info)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const int there = folder && stat(folder, info) == 0;
+    free(folder);
+    return there;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+int base_file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (!a || !b || base_file_is_stdout(a) || base_file_is_stdout(b))
+        return 0;
+    const int there = stat(a, &x) == 0;
+    if (there != (stat(b, &y) == 0) || (there && !S_ISREG(x.st_mode)))
+        return 0;
+    if (!there && (strcmp(name_of(a), name_of(b)) != 0 || !folder_of(a, &x) || !folder_of(b, &y)))
+        return 0;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static int create(const char *name)
 {
     return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

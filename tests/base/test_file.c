@@ -129,6 +129,32 @@ static void writes_to_what_is_no_file(void **state)
     assert_non_null(strstr(gyre_last_error(), "/dev/full"));
 }
 
+/* By what they are, not by how they are written. */
+static void knows_one_file_by_two_names(void **state)
+{
+    (void)state;
+    char other[96], beside[96];
+    snprintf(other, sizeof(other), "%s/./a", folder);
+    snprintf(beside, sizeof(beside), "%s/b", folder);
+    unlink(path);
+    unlink(linked);
+    for (int there = 0; there < 2; there++) {
+        assert_true(base_file_same(path, path));
+        assert_true(base_file_same(path, other));
+        assert_false(base_file_same(path, beside));
+        assert_false(base_file_same(beside, path));
+        assert_int_equal(put(path, "x"), GYRE_OK);
+    }
+    assert_int_equal(symlink(path, linked), 0);
+    assert_true(base_file_same(path, linked));
+    assert_int_equal(unlink(linked), 0);
+    assert_true(base_file_same("x", "./x"));
+    assert_false(base_file_same("/no/such/folder/x", "/no/such/folder/./x"));
+    assert_false(base_file_same("/dev/null", "/dev/null"));
+    assert_false(base_file_same("-", "-"));
+    assert_false(base_file_same(path, NULL));
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -211,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(replaces_a_file),
                                        cmocka_unit_test(follows_a_link),
                                        cmocka_unit_test(writes_to_what_is_no_file),
+                                       cmocka_unit_test(knows_one_file_by_two_names),
                                        cmocka_unit_test(refuses),
                                        cmocka_unit_test(names_the_reason_of_an_early_write),
                                        cmocka_unit_test(keeps_what_cannot_be_renamed),

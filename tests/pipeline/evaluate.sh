@@ -55,7 +55,7 @@ timeout 60 "$EVAL" --load run --quiet --json - whole >to.stdout 2>to.stderr || b
 check "--json - is the same document on standard output" cmp whole.json to.stdout
 check "and the table is on standard error" cmp whole.text to.stderr
 check "two outputs are refused" test "$("$EVAL" --load run --json - --logprobs - whole 2>&1 | grep -c "cannot both be -")" = 1
-check "one file for both is refused" test "$("$EVAL" --load run --json both --logprobs both whole 2>&1 | grep -c "are both both")" = 1
+check "one file for both is refused" test "$("$EVAL" --load run --json both --logprobs ./both whole 2>&1 | grep -c "both and --logprobs ./both are one file")" = 1
 check "and not written" test ! -e both
 check "no file is one for both" "$EVAL" --load run --quiet --json /dev/null --logprobs /dev/null whole >/dev/null
 # names that are no UTF-8, and long ones

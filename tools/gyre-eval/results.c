@@ -81,11 +81,12 @@ gyre_status_t results_open(eval_t *eval)
     const int cannot = o->json ? base_file_check(o->json) : 0;
     if (cannot)
         return gyre_fail_errno(GYRE_ERR_IO, cannot, "--json: cannot write %s", o->json);
+    if (base_file_same(o->json, o->logprobs))
+        return gyre_fail(GYRE_ERR_INVALID, "--json %s and --logprobs %s are one file: name two", o->json,
+                         o->logprobs);
     gyre_status_t status = begin_document(eval, r);
     if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK)
         r->logs = 1;
-    if (r->logs && r->log.target && o->json && strcmp(o->json, o->logprobs) == 0)
-        status = gyre_fail(GYRE_ERR_INVALID, "--json and --logprobs are both %s: name two files", o->json);
     return status;
 }
 

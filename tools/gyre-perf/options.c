@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/file.h"
 #include "base/settings/parse.h"
 #include "collectives/api/start.h"
 #include "collectives/run/communicator.h"
@@ -236,7 +237,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                                : "-z 3");
         return 0;
     }
-    if (o->csv && o->json && strcmp(o->csv, o->json) == 0) {
+    if (o->csv && o->json && (strcmp(o->csv, o->json) == 0 || base_file_same(o->csv, o->json))) {
         snprintf(why, bytes, "%s: one file for -F and -J", o->csv);
         return 0;
     }

@@ -34,7 +34,7 @@ run "$PERF" all_reduce -I 1 -n 5 -K 5
 want "nothing is left" 2 '-K 5: fewer than the iterations'
 run "$PERF" all_reduce -I 1 --explain
 want "another table" 2 '-I 1: goes with the usual table'
-run "$PERF" all_reduce -b 8 -e 8 -F "$W/same" -J "$W/same"
+run "$PERF" all_reduce -b 8 -e 8 -F "$W/same" -J "$W/./same"
 want "one file for both" 2 'one file for -F and -J'
 run "$PERF" all_reduce -z 4
 want "no such -z" 2 '--blocking 4'
