@@ -57,6 +57,18 @@ check "and the table is on standard error" cmp whole.text to.stderr
 check "two outputs are refused" test "$("$EVAL" --load run --json - --logprobs - whole 2>&1 | grep -c "cannot both be -")" = 1
 check "one file for both is refused" test "$("$EVAL" --load run --json both --logprobs ./both whole 2>&1 | grep -c "both and --logprobs ./both are one file")" = 1
 check "and not written" test ! -e both
+mkfifo never
+"$EVAL" --load run --quiet --task arc --logprobs cut.log never >/dev/null 2>&1 &
+for ((i = 0; i < 200; i++)); do
+    compgen -G 'cut.log.tmp-*' >begun && break
+    sleep 0.05
+done
+kill -TERM $!
+rc=0
+wait $! || rc=$?
+check "a signal ends a run, not $rc" test $rc = 143
+check "it had begun its log" test -s begun
+check "and nothing is left of it" test -z "$(compgen -G 'cut.log*')"
 check "no file is one for both" "$EVAL" --load run --quiet --json /dev/null --logprobs /dev/null whole >/dev/null
 # names that are no UTF-8, and long ones
 latin=$(printf 'la\351tin') long=$(printf 'n\303\251%.0s' {1..30})

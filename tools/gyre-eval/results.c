@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text/json.h"
 #include "tools/gyre-eval/eval.h"
+#include "tools/shared/unfinished.h"
 
 #define LN2 0.69314718055994530942
 
@@ -85,8 +86,10 @@ gyre_status_t results_open(eval_t *eval)
         return gyre_fail(GYRE_ERR_INVALID, "--json %s and --logprobs %s are one file: name two", o->json,
                          o->logprobs);
     gyre_status_t status = begin_document(eval, r);
-    if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK)
+    if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK) {
+        unfinished_watch(&r->log);
         r->logs = 1;
+    }
     return status;
 }
 

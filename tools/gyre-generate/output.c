@@ -10,6 +10,7 @@
 #include "base/text/json.h"
 #include "pipeline/train/text.h"
 #include "tools/gyre-generate/generate.h"
+#include "tools/shared/unfinished.h"
 
 /* Of a prompt, from its first token until all of it is written. */
 typedef struct {
@@ -48,8 +49,10 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     }
     *o = (output_t){.options = options, .tokenizer = tokenizer, .prompts = prompts, .made = made};
     *out = o;
-    if (options->logprobs && (status = base_file_begin(options->logprobs, &o->log)) == GYRE_OK)
+    if (options->logprobs && (status = base_file_begin(options->logprobs, &o->log)) == GYRE_OK) {
+        unfinished_watch(&o->log);
         o->logs = 1;
+    }
     if (status == GYRE_OK && options->echo && !options->lines) {
         fwrite(prompts->text + prompts->begin[0], 1, prompts->end[0] - prompts->begin[0], stdout);
         fflush(stdout);
