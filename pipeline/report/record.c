@@ -22,8 +22,41 @@
 #include "pipeline/report/record.h"
 #include "pipeline/report/tensorboard.h"
 
+static gyre_status_t open_log(const char *path, FILE **in)
+{
+    *in = fopen(path, "re");
+    return *in ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+}
+
+static gyre_status_t not_a_log(const char *path)
+{
+    return gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+}
+
+/* Nothing but a log is replaced by one: what is there begins as one, as far as it goes. */
+static gyre_status_t check_begin(const char *path)
+{
+    static const char begins[] = "{\"config\"";
+    char text[sizeof begins - 1];
+    struct stat info;
+    FILE *in;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return GYRE_OK;
+    gyre_status_t status = open_log(path, &in);
+    if (status != GYRE_OK)
+        return status;
+    const size_t n = fread(text, 1, sizeof text, in);
+    fclose(in);
+    return memcmp(text, begins, n) == 0 ? GYRE_OK : not_a_log(path);
+}
+
 gyre_status_t train_record_open(train_record_t *record, const train_config_t *options)
 {
+    if (options->log) {
+        gyre_status_t status = check_begin(options->log);
+        if (status != GYRE_OK)
+            return status;
+    }
     if (options->tensorboard) {
         gyre_status_t status = train_board_open(options->tensorboard, &record->board);
         if (status != GYRE_OK)
@@ -213,7 +246,7 @@ static gyre_status_t check_first_line(const train_record_t *record, const json_t
 {
     const json_t *run = json_object_get(line, "run");
     if (!json_is_object(json_object_get(line, "config")))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+        return not_a_log(path);
     if (record->id != 0 && json_is_string(run) && base_json_hex_value(run) != record->id)
         return gyre_fail(GYRE_ERR_INVALID, "%s is the log of another run: name another with --log", path);
     return GYRE_OK;
@@ -317,12 +350,6 @@ static void write_step(train_record_t *record, const train_step_t *step)
     put_number(out, "compute_s", "%.6f", step->compute_s, ",");
     put_number(out, "exposed_s", "%.6f", step->exposed_s, ",");
     put_number(out, "hidden_s", "%.6f", step->hidden_s, "}\n");
-}
-
-static gyre_status_t open_log(const char *path, FILE **in)
-{
-    *in = fopen(path, "re");
-    return *in ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
 }
 
 gyre_status_t train_record_check(const train_record_t *record, const char *log_path)

@@ -88,7 +88,8 @@ typedef struct {
     char *sample;          /* UTF-8, owned */
 } train_record_t;
 
-/* Opens what options name, --log and --tensorboard, and leaves what is in it. */
+/* Opens what options name, --log and --tensorboard, and leaves what is in it. FORMAT: the file for the log is
+ * there, and holds something else; IO. */
 gyre_status_t train_record_open(train_record_t *record, const train_config_t *options);
 /* The log begins anew, with the line of options; a new file of events begins with step 1. */
 gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,

@@ -52,10 +52,54 @@ static gyre_status_t check_writable(const char *path, const char *flag)
                                       flag);
 }
 
+/* The file of a data source that is `path`; NULL: none is. */
+static const char *source_file(const model_mix_t *mix, const char *path)
+{
+    for (size_t s = 0; s < mix->sources; s++)
+        for (size_t f = 0; f < mix->tokens[s]->files; f++)
+            if (base_file_same(mix->tokens[s]->file[f].path, path))
+                return mix->tokens[s]->file[f].path;
+    return NULL;
+}
+
+static const char *data_file(const model_data_t *data, const char *path)
+{
+    const char *found = source_file(&data->train, path);
+    for (size_t s = 0; data->own_valid && !found && s < data->sets; s++)
+        found = source_file(&data->set[s].mix, path);
+    return found;
+}
+
+/* No output is written over another one, or over what the run reads. Weights that were loaded may be
+ * replaced. */
+static gyre_status_t check_apart(const train_run_t *run)
+{
+    static const char text[] = "--%s %s and --%s %s are one file: name another with --%s";
+    enum { OUTPUTS = 4 };
+    const train_config_t *o = run->options;
+    const struct {
+        const char *flag, *path;
+    } file[] = {{"log", o->log},       {"report", o->report}, {"trace", o->trace}, {"save", o->save},
+                {"config", o->config}, {"recipe", o->recipe}, {"model", o->model}, {"load", o->load}};
+    for (size_t i = 0; i < OUTPUTS; i++) {
+        for (size_t j = i + 1; j < sizeof file / sizeof file[0]; j++)
+            if (base_file_same(file[i].path, file[j].path) &&
+                !(o->save == file[i].path && o->load == file[j].path))
+                return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, file[j].flag,
+                                 file[j].path, file[i].flag);
+        const char *read = file[i].path ? data_file(run->data, file[i].path) : NULL;
+        if (read)
+            return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, "data", read, file[i].flag);
+    }
+    return GYRE_OK;
+}
+
 gyre_status_t train_open_outputs(train_run_t *run)
 {
     const train_config_t *options = run->options;
-    gyre_status_t status = check_writable(options->report, "report");
+    gyre_status_t status = check_apart(run);
+    if (status == GYRE_OK)
+        status = check_writable(options->report, "report");
     if (status == GYRE_OK && base_file_is_stdout(options->log))
         status = check_writable(options->log, "log");
     if (status == GYRE_OK)

@@ -165,6 +165,21 @@ run "$TRAIN" "${SMALL[@]}" --trace "$W/late.json" --trace-steps 6:4
 want "a range the wrong way round" 2 "--trace-steps 6:4: wants FROM:TO"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --trace "$W"
 want "a trace where a folder is" 1 "cannot write $W: .*--trace"
+# ---- outputs replace no other file
+cp "$W/text" "$W/kept"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --sample-tokens 0 --log "$W/kept"
+want "a log where another file is" 2 "$W/kept is not the log of a run: name another with --log"
+printf '{"con' >"$W/begun"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --sample-tokens 0 --log "$W/begun"
+want "a log that was cut in its first line" 0
+run "$TRAIN" "${SMALL[@]}" --steps 1 --sample-tokens 0 --log "$W/one.out" --report "$W/./one.out"
+want "one file for two outputs" 2 "--log $W/one.out and --report $W/./one.out are one file: name another with --log"
+check "and not written" test ! -e "$W/one.out"
+for output in log report trace save; do
+    run "$TRAIN" "${SMALL[@]}" --data "$W/kept" --steps 1 --report none --$output "$W/./kept"
+    want "--$output over the data" 2 "--$output $W/./kept and --data $W/kept are one file"
+done
+check "the file is as it was" cmp "$W/text" "$W/kept"
 
 run "$UCX_RUN" -n 4 "$TRAIN" "${SMALL[@]}" --steps 4 --tp 2 --pp 2 --layers 2 --schedule zb-h1 --trace "$W/cube.json" --trace-steps 2:3 \
     --report "$W/cube.html"
