@@ -122,19 +122,15 @@ static gyre_status_t evaluate(eval_t *eval)
 {
     const eval_options_t *o = eval->options;
     const int texts = o->task == TASK_PERPLEXITY, rank = gyre_comm_rank(eval->comm);
-    const pipe_generate_config_t how = {.batch = o->generate.batch ? o->generate.batch : 8,
-                                        .prefill = o->generate.prefill ? o->generate.prefill : 64,
-                                        .fast = o->generate.fast};
     const base_time_t start = base_now();
     gyre_status_t status = pipe_part_open(eval->comm, &o->part, &eval->part);
     if (status == GYRE_OK)
         status = pipe_agree(eval->comm, rank == 0 ? prepare(eval) : GYRE_OK, NULL);
     if (status == GYRE_OK)
-        status = texts ? pipe_evaluator_create(&eval->part, &eval->evaluator)
-                       : pipe_generator_create(&eval->part, &how, &eval->generator);
+        status = texts ? pipe_evaluator_create(&eval->part, &eval->evaluator) : eval_questions_open(eval);
     const base_time_t begin = base_now();
     for (size_t i = 0; status == GYRE_OK && i < o->files; i++)
-        status = texts ? eval_text(eval, o->file[i]) : eval_questions(eval, o->file[i]);
+        status = texts ? eval_text(eval, o->file[i]) : eval_questions(eval, i);
     if (status == GYRE_OK && rank == 0 && !o->quiet)
         fprintf(stderr, "gyre-eval: %.2f s (set-up %.2f s)\n", (double)(base_now() - begin) * 1e-9,
                 (double)(begin - start) * 1e-9);
@@ -147,7 +143,7 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
     eval_t eval = {.options = o, .comm = comm};
     gyre_status_t status = evaluate(&eval);
     status = results_close(eval.results, status);
-    pipe_generator_destroy(eval.generator);
+    eval_questions_close(&eval);
     pipe_evaluator_destroy(eval.evaluator);
     model_tokenizer_destroy(eval.tokenizer);
     pipe_part_close(&eval.part);

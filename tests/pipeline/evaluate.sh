@@ -305,4 +305,18 @@ check "results that cannot be written: exit status" test $? = 1
 check "the text" grep -qF -- "--json: cannot write none/such.json: No such file" err
 check "before any work" test ! -s out
 check "a refused run leaves no results" test ! -e nothing.json
+
+# questions take memory for the positions of the longest of all files, not for all of the model's (8 times 122 MiB)
+cat >config.json <<'END'
+{"model_type": "gyre", "vocab": 256, "ffn": 64, "seq": 64, "layers": 1, "hidden": 32, "heads": 2, "kv_heads": 1, "pos": "rope", "rotary_dim": 2,
+ "sinks": true}
+END
+"$B/bin/gyre-train" --data text --model config.json --batch 4 --steps 0 --eval-sequences 1 --report none --sample-tokens 0 \
+    --save far/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+sed -i 's/"seq": 64/"seq": 1000000/' far/config.json
+echo "${good[arc]}" >short
+echo "${good[arc]/\"a\"/\"$(printf '%0200d' 0)\"}" >long
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - timeout 60 "$EVAL" --load far --tokenizer bytes --task arc --threads 1 --order fast --quiet \
+    short long 2>&1)
+check "memory of few positions: $few" test "$(grep -c "^\(short\|long\|all\) " <<<"$few")" = 3
 finish

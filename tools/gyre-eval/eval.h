@@ -26,6 +26,13 @@ typedef struct {
 /* What comes of it: a table on standard output, a JSON document, log-probabilities. On rank 0 alone. */
 typedef struct results results_t;
 
+/* A file of questions, read. */
+typedef struct {
+    pipe_questions_t questions; /* rank 0 */
+    size_t cuts;                /* rank 0: contexts without their beginning */
+    pipe_prompts_t prompts;     /* every choice after its context */
+} eval_asked_t;
+
 /* A run. */
 typedef struct {
     const eval_options_t *options;
@@ -33,6 +40,7 @@ typedef struct {
     pipe_part_t part;
     pipe_evaluator_t *evaluator;  /* of texts */
     pipe_generator_t *generator;  /* of questions */
+    eval_asked_t *asked;          /* [options->files] of questions; NULL: not read yet */
     model_tokenizer_t *tokenizer; /* rank 0; NULL: not known */
     model_specials_t begin;       /* rank 0: in front of a text or context */
     results_t *results;           /* rank 0; else NULL */
@@ -52,6 +60,9 @@ gyre_status_t results_close(results_t *results, gyre_status_t status);
 
 /* One file. Collective. */
 gyre_status_t eval_text(eval_t *eval, const char *path);
-gyre_status_t eval_questions(eval_t *eval, const char *path);
+gyre_status_t eval_questions(eval_t *eval, size_t file);
+/* All files of questions, and a generator with memory for the longest. Collective. */
+gyre_status_t eval_questions_open(eval_t *eval);
+void eval_questions_close(eval_t *eval);
 
 #endif
