@@ -140,7 +140,8 @@ static size_t count_bytes(const model_tokenizer_t *tokenizer, const model_token_
     return sum;
 }
 
-/* Once: a model of 131,072 positions takes its time for a line of text. */
+/* A model of 131,072 positions takes its time for a line of text. Only of the first text: if that is long
+ * enough, so is the longest, for which --seq would have to be. */
 static void warn_of_positions(eval_t *eval, const char *path, size_t tokens)
 {
     const size_t seq = pipe_source_model(eval->part.source)->seq;
