@@ -89,8 +89,12 @@ gyre_status_t sources_open(const char *path, model_tokens_format_t format, model
     gyre_status_t status = parse_list(path, weight_length, "1", MODEL_BLEND_SOURCES, &list);
     if (status == GYRE_OK)
         status = mix_room(mix, list.count);
-    if (status == GYRE_OK && list.count > 1)
+    if (status == GYRE_OK)
         status = model_blend_create(list.head, list.count, &mix->blend);
+    if (list.count == 1) { /* a weight that does not count must be one all the same */
+        model_blend_destroy(mix->blend);
+        mix->blend = NULL;
+    }
     for (size_t s = 0; status == GYRE_OK && s < list.count; s++) {
         status = model_tokens_open(list.rest[s], format, &mix->tokens[s]);
         mix->sources += status == GYRE_OK;
