@@ -11,6 +11,7 @@
 #include "base/thread/team.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -133,6 +134,21 @@ static void start_workers(base_team_t *team, size_t threads, const char *option)
                     threads, team->workers + 1, strerror(bad));
 }
 
+void base_team_check(size_t threads, const char *option)
+{
+    cpu_set_t own;
+    if (sched_getaffinity(0, sizeof own, &own) != 0) /* they are more than CPU_SETSIZE */
+        return;
+    const size_t count = (size_t)CPU_COUNT(&own);
+    if (threads > count)
+        log_warning("%s %zu: the threads take turns on %zu processor%s, all that this process may use: take "
+                    "%s %zu%s",
+                    option, threads, count, count == 1 ? "" : "s", option, count,
+                    sysconf(_SC_NPROCESSORS_ONLN) > (long)count
+                        ? ", or more processors (ucx-run --bind none or numa)"
+                        : "");
+}
+
 gyre_status_t base_team_create(size_t threads, const char *option, base_team_t **out)
 {
     if (threads < 1 || threads > BASE_TEAM_MOST)
@@ -144,6 +160,7 @@ gyre_status_t base_team_create(size_t threads, const char *option, base_team_t *
         return gyre_fail(GYRE_ERR_NO_MEMORY, "%s %zu: no memory for so many threads", option, threads);
     memset(team, 0, bytes);
     team->pid = getpid();
+    base_team_check(threads, option);
     start_workers(team, threads, option);
     *out = team;
     return GYRE_OK;

@@ -16,9 +16,13 @@ typedef struct base_team base_team_t;
 /* The most threads of a team. */
 #define BASE_TEAM_MOST 1024
 
+/* A warning that begins with `option`, if `threads` are more than the processors that the calling thread may
+ * run on: they take turns there, as those of a rank that a launcher has bound to one core. */
+void base_team_check(size_t threads, const char *option);
+
 /* `threads` in all, with the one that will call base_each; at least 1. If the system gives fewer (a limit of
  * processes), a warning that begins with `option` says so and the team is smaller: a loop's result is the
- * same. Workers block all signals and sleep while there is no work. NO_MEMORY. */
+ * same. base_team_check warns, too. Workers block all signals and sleep while there is no work. NO_MEMORY. */
 gyre_status_t base_team_create(size_t threads, const char *option, base_team_t **out);
 /* Not while a thread uses it. NULL is allowed. In a child of fork, which has no workers, it only frees. */
 void base_team_destroy(base_team_t *team);

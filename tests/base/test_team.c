@@ -2,6 +2,7 @@
 /* tests/base/test_team.c: a team makes each piece once, on several threads; with fewer threads than wanted;
  * in a child of fork. */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -135,6 +136,40 @@ static void fewer_threads(void **state)
     assert_null(team);
 }
 
+/* What is said of a team of so many threads. */
+static void said_of(size_t threads, char *said, size_t bytes)
+{
+    base_team_t *team = NULL;
+    capture_t capture = capture_begin();
+    gyre_status_t status = base_team_create(threads, "--threads", &team);
+    capture_end(capture, said, bytes);
+    assert_int_equal(status, GYRE_OK);
+    base_team_destroy(team);
+}
+
+static void more_than_processors(void **state)
+{
+    (void)state;
+    char said[512];
+    cpu_set_t own, one;
+    size_t cpu = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+    while (!CPU_ISSET(cpu, &own))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    said_of(1, said, sizeof said);
+    assert_string_equal(said, "");
+    said_of(2, said, sizeof said);
+    assert_non_null(
+        strstr(said, "--threads 2: the threads take turns on 1 processor, all that this process"));
+    assert_int_equal(strstr(said, "--bind none") != NULL, sysconf(_SC_NPROCESSORS_ONLN) > 1);
+    assert_int_equal(sched_setaffinity(0, sizeof own, &own), 0);
+    said_of((size_t)CPU_COUNT(&own), said, sizeof said);
+    assert_string_equal(said, "");
+}
+
 static void after_fork(void **state)
 {
     (void)state;
@@ -162,9 +197,8 @@ static void after_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_piece_once),
-        cmocka_unit_test(threads_work_together),
-        cmocka_unit_test(fewer_threads),
+        cmocka_unit_test(each_piece_once), cmocka_unit_test(threads_work_together),
+        cmocka_unit_test(fewer_threads),   cmocka_unit_test(more_than_processors),
         cmocka_unit_test(after_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

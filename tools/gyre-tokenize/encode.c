@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread/team.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 typedef enum { EMPTY, FILLED, TAKEN, DONE } place_state_t;
@@ -222,6 +223,7 @@ static gyre_status_t go_round(ring_t *ring)
 static gyre_status_t start_workers(ring_t *ring)
 {
     size_t threads = (size_t)ring->options->threads;
+    base_team_check(threads, "--threads");
     ring->places = 2 * threads + 2;
     ring->place = calloc(ring->places, sizeof *ring->place);
     ring->thread = calloc(threads, sizeof *ring->thread);
