@@ -17,6 +17,9 @@ typedef struct model_hf model_hf_t;
 /* The configuration in FOLDER/config.json, for sequences of `seq` tokens (model_config_from_json).
  * UNSUPPORTED, too: its weights are quantized; the text names the method. */
 gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *out);
+/* 1: `path` is a file with weights of `model`, and the config.json next to it is of another one, which *next
+ * becomes: so are the tokenizer and all else there. 0: they are the file's, as far as is known. */
+int model_hf_foreign(const char *path, const model_config_t *model, model_config_t *next);
 
 /* Opens `path`: such a folder, or one safetensors file. `params`: the table whose rows are to be read, whole
  * or a slice, which must outlive the object. Headers are read. Every tensor of every header is checked: type,
@@ -54,7 +57,7 @@ typedef struct model_hf_origin model_hf_origin_t;
 /* 1: a file of that name is the tokenizer's or of the settings of generation: of its model, and kept. */
 int model_hf_keeps(const char *name);
 /* Reads into memory what an export takes from `path` (as for model_hf_open): the keys of config.json, of a
- * folder; the files of tokenizer and generation, also those next to a single file where config.json is, too;
+ * folder; the files of tokenizer and generation, also those next to a single file with its config.json;
  * the folder's Python files, if `auto_map` names some; and learned positions beyond those of `trained`, the
  * whole table. The files are not needed afterwards. NOT_FOUND, IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_origin_open(const char *path, const model_params_t *trained, model_hf_origin_t **out);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "model/formats/hf.h"
 #include "model/tokenizer/tokenizer.h"
@@ -127,11 +128,25 @@ static int names_code(const model_hf_origin_t *origin)
     return json_object_get(origin->config, "auto_map") != NULL;
 }
 
+int model_hf_foreign(const char *path, const model_config_t *model, model_config_t *next)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISDIR(info.st_mode) || !model_tokenizer_folder(path, folder))
+        return 0;
+    const int muted = base_log_mute(1);
+    const gyre_status_t status = model_hf_config(*folder ? folder : ".", 0, next);
+    base_log_mute(muted);
+    return status == GYRE_OK && /* of a model that Gyre does not have nothing is known */
+           (next->vocab != model->vocab || next->layers != model->layers || next->hidden != model->hidden);
+}
+
 static gyre_status_t read_files(model_hf_origin_t *origin, const char *path)
 {
     char folder[PATH_MAX], config[PATH_MAX];
     struct stat info;
-    if (!model_tokenizer_folder(path, folder))
+    model_config_t next;
+    if (!model_tokenizer_folder(path, folder) || model_hf_foreign(path, &origin->trained->config, &next))
         return GYRE_OK;
     gyre_status_t status = read_kept(origin, folder, model_hf_keeps);
     if (status == GYRE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode))

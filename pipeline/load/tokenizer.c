@@ -3,10 +3,8 @@
 #include "pipeline/load/tokenizer.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -63,16 +61,8 @@ gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char
 
 int pipe_tokenizer_foreign(const char *model, const model_config_t *shape, char *why, size_t room)
 {
-    char folder[PATH_MAX];
-    struct stat info;
     model_config_t next;
-    if (stat(model, &info) != 0 || S_ISDIR(info.st_mode) || !model_tokenizer_folder(model, folder))
-        return 0;
-    const int muted = base_log_mute(1);
-    const gyre_status_t status = model_hf_config(*folder ? folder : ".", 0, &next);
-    base_log_mute(muted);
-    if (status != GYRE_OK || /* of a model that Gyre does not have nothing is known */
-        (next.vocab == shape->vocab && next.layers == shape->layers && next.hidden == shape->hidden))
+    if (!model_hf_foreign(model, shape, &next))
         return 0;
     snprintf(
         why, room,

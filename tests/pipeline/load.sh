@@ -91,6 +91,9 @@ refuse "a step that is not there" "step-000000000009" --load "$W/one/step-000000
 mkdir "$W/near" && cp "$W/whole" "$W/near/file" && sed 's/: 256/: 300/' "$W/llama.json" >"$W/near/config.json" && echo {} >"$W/near/tokenizer.json"
 near="config.json next to $W/near/file is of a model of 300 ids, 2 layers and 32 channels, and the file's has 256, 2 and 32"
 refuse "a file in another model's folder" "whether the ids of .* is not known: $near: .*--tokenizer bytes" --load "$W/near/file"
+train 1 --load "$W/near/file" --tokenizer bytes --steps 1 --save "$W/far/"
+want "a file in another model's folder, and --tokenizer" 0
+check "the other model's tokenizer does not go with it" test ! -e "$W/far/tokenizer.json"
 for tool in "gyre-generate --prompt 1 --tokens 1" "gyre-eval $W/text"; do
     # shellcheck disable=SC2086 # a command
     run "$B"/bin/$tool --load "$W/near/file"
