@@ -39,6 +39,9 @@ void model_hf_report(const model_hf_t *hf);
  * names the tensor that is missing or has another shape. NO_MEMORY. */
 gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
                             float *to);
+/* A hash of a few numbers from the middle of each tensor: the same for the same weights in other files, or of
+ * another type that holds them. Errors as of model_hf_read. */
+gyre_status_t model_hf_sample(const model_hf_t *hf, uint64_t *hash);
 /* All rows of a table, whole or a slice, into flat [params->total]; with model_hf_report. */
 gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat);
 

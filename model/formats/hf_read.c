@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
@@ -323,6 +324,37 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
         i += run;
     }
     free(whole);
+    return status;
+}
+
+/* The numbers of one tensor. */
+static gyre_status_t sample(const model_hf_t *hf, const model_tensor_t *tensor, uint64_t *hash)
+{
+    enum { SOME = 8 };
+    float some[SOME];
+    size_t all = 1;
+    found_t found = {0};
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    for (size_t d = 0; d < tensor->dims; d++)
+        all *= tensor->shape[d];
+    const size_t n = base_min_size(SOME, all), at = (all - n) / 2;
+    if (status == GYRE_OK)
+        status = decode(found.file, found.at + at * hf_type_bytes(found.type), found.type, some, n);
+    if (status == GYRE_OK)
+        *hash = base_hash64(some, n * sizeof *some, *hash);
+    return status;
+}
+
+gyre_status_t model_hf_sample(const model_hf_t *hf, uint64_t *hash)
+{
+    model_tensor_t tensor;
+    gyre_status_t status = GYRE_OK;
+    *hash = 0;
+    for (size_t r = 0; r < hf->params->rows; r++)
+        for (size_t i = 0;
+             status == GYRE_OK && model_row_tensor(hf->params, hf->family, &hf->params->row[r], i, &tensor);
+             i++)
+            status = sample(hf, &tensor, hash);
     return status;
 }
 

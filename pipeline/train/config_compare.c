@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "model/formats/hf.h"
 #include "model/network/hf_config.h"
 #include "pipeline/agree/agree.h"
 #include "pipeline/config/table.h"
@@ -19,7 +20,7 @@
 enum {
     FACTS = TRAIN_KEYS + 4, /* a row each, then: */
     FACT_MODEL = TRAIN_KEYS,
-    FACT_CHECKPOINT,
+    FACT_WEIGHTS,
     FACT_DATA,
     FACT_VALIDATION,
     SEQUENCES = 64, /* of the first batch, at most, that stand for the content of the data */
@@ -33,6 +34,9 @@ static uint64_t hash_row(const train_config_t *options, const train_row_t *row)
     const void *at = (const char *)options + row->at;
     if (row->matters == TRAIN_OWN || row->matters == TRAIN_CONTENT)
         return 0;
+    if (row->matters == TRAIN_SHAPE && (options->load || options->model || options->recipe) &&
+        !train_config_given(options, row->name))
+        return 0; /* the file's, which FACT_MODEL names */
     if (row->kind == TRAIN_TEXT) {
         const char *text = *(const char *const *)at;
         if (!text)
@@ -73,21 +77,40 @@ static gyre_status_t hash_data(const train_run_t *run, uint64_t *train, uint64_t
     return status;
 }
 
+/* Of the weights that the run begins with. */
+static gyre_status_t hash_weights(const train_run_t *run, uint64_t *hash)
+{
+    model_params_t *whole = NULL;
+    model_hf_t *hf = NULL;
+    *hash = run->source ? pipe_source_hash(run->source) : 0;
+    if (run->source || !run->options->load || gyre_comm_size(run->comm) == 1)
+        return GYRE_OK;
+    gyre_status_t status = model_params_create(&run->shape, &whole);
+    if (status == GYRE_OK)
+        status = model_hf_open(run->options->load, whole, &hf);
+    if (status == GYRE_OK)
+        status = model_hf_sample(hf, hash);
+    model_hf_close(hf);
+    model_params_destroy(whole);
+    return status;
+}
+
 static gyre_status_t look(const train_run_t *run, uint64_t *fact)
 {
     memset(fact, 0, FACTS * sizeof *fact);
     for (size_t i = 0; i < train_rows_count; i++)
         fact[i] = hash_row(run->options, &train_rows[i]);
-    fact[FACT_CHECKPOINT] = run->source ? pipe_source_hash(run->source) : 0;
     gyre_status_t status = model_config_hash(&run->shape, &fact[FACT_MODEL]);
+    if (status == GYRE_OK)
+        status = hash_weights(run, &fact[FACT_WEIGHTS]);
     return status == GYRE_OK ? hash_data(run, &fact[FACT_DATA], &fact[FACT_VALIDATION]) : status;
 }
 
 static const char *name_of(const train_run_t *run, size_t i)
 {
     if (i == FACT_MODEL)
-        return run->options->recipe ? "recipe" : "model";
-    if (i == FACT_CHECKPOINT)
+        return run->options->recipe ? "recipe" : run->options->load ? "load" : "model";
+    if (i == FACT_WEIGHTS)
         return "load";
     if (i == FACT_DATA || (i == FACT_VALIDATION && !run->options->valid_data))
         return "data";
@@ -105,12 +128,12 @@ static void print_value(const train_run_t *run, size_t i, uint64_t hash, char *t
         snprintf(text, VALUE, "%.150s", *value ? value : "not given");
         return;
     }
-    if (i == FACT_CHECKPOINT && run->source) {
+    if (i == FACT_WEIGHTS && run->source) {
         snprintf(text, VALUE, "%.100s (step %llu)", options->load,
                  (unsigned long long)pipe_source_step(run->source));
         return;
     }
-    path = i == FACT_CHECKPOINT                     ? options->load
+    path = i == FACT_WEIGHTS                        ? options->load
            : i == FACT_MODEL                        ? (options->recipe  ? options->recipe
                                                        : options->model ? options->model
                                                                         : options->load)

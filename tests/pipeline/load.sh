@@ -102,6 +102,25 @@ for tool in "gyre-generate --prompt 1 --tokens 1" "gyre-eval $W/text"; do
     run "$B"/bin/$tool --load "$W/near/file" --tokenizer bytes
     want "$tool: and --tokenizer" 0
 done
+# ranks that load different models: of another shape, and of another curve
+train 1 --layers 3 --hidden 32 --seq 24 --steps 1 --save "$W/deeper"
+train 1 "${SHAPE[@]}" --steps 1 --seed 2 --save "$W/other/"
+train 1 "${SHAPE[@]}" --steps 1 --seed 3 --save "$W/third/"
+differ() { # NAME MODEL MODEL: of rank 0 and of rank 1
+    ln -sfn "$2" "$W/load.0"
+    ln -sfn "$3" "$W/load.1"
+    run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --load "$0.$GYRE_RANK"' "$W/load" "$TRAIN" "${COMMON[@]}" --tp 2 --steps 1
+    want "$1" 2 "--load is $W/load.0 .* on rank 0, but $W/load.1 .* on rank 1"
+}
+differ "ranks that load models of other depths" "$W/whole" "$W/deeper"
+differ "ranks that load checkpoints and folders of other depths" "$W/one" "$W/deeper"
+differ "ranks that load other weights" "$W/other" "$W/third"
+cp -r "$W/other" "$W/copy"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --load "$0"' "$W/other" "$TRAIN" "${COMMON[@]}" --tp 2 --steps 1 --save "$W/want"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c '[ "$GYRE_RANK" = 0 ] || at=copy; exec "$@" --load "$0/${at:-other}"' "$W" "$TRAIN" "${COMMON[@]}" --tp 2 \
+    --steps 1 --save "$W/tuned"
+want "ranks that load copies of a model" 0
+check "copies: the weights" cmp "$W/want" "$W/tuned"
 run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --load "$0/step-00000000000$((4 - 2 * GYRE_RANK))"' "$W/four" "$TRAIN" "${COMMON[@]}"
 want "ranks that see other checkpoints" 2 "--load is .*step 4.* on rank 0, but .*step 2.* on rank 1"
 finish
