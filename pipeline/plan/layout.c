@@ -133,6 +133,30 @@ size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batc
     return (pipe_layout_longest(layout, batch) + layout->micro_batch - 1) / layout->micro_batch;
 }
 
+size_t pipe_layout_uneven(const pipe_layout_t *layout, const optim_batch_t *batch, const optim_ramp_t *ramp,
+                          size_t *rounds)
+{
+    const size_t sizes = pipe_kind_row(layout->schedule)->grouped ? optim_ramp_sizes(ramp) : 0;
+    for (size_t i = 0; i + 1 < sizes; i++) {
+        const optim_batch_t sized = optim_batch_sized(batch, optim_ramp_size(ramp, i));
+        *rounds = pipe_layout_rounds(layout, &sized);
+        if (*rounds % layout->pp != 0)
+            return sized.batch;
+    }
+    return 0;
+}
+
+size_t pipe_layout_unequal(const pipe_layout_t *layout, const optim_batch_t *batch, const optim_ramp_t *ramp)
+{
+    const size_t sizes = pipe_layout_experts(layout) > 1 ? optim_ramp_sizes(ramp) : 0;
+    for (size_t i = 0; i < sizes; i++) {
+        const optim_batch_t sized = optim_batch_sized(batch, optim_ramp_size(ramp, i));
+        if (!pipe_layout_equal(layout, &sized))
+            return sized.batch;
+    }
+    return 0;
+}
+
 /* ---- the rules: each returns 0 and says in `why` what is broken ---------------------------------------- */
 
 #define WHY PIPE_LAYOUT_WHY

@@ -15,6 +15,7 @@
 #include "model/network/params.h"
 #include "model/network/stage/stage.h"
 #include "optim/batch.h"
+#include "optim/ramp.h"
 #include "pipeline/schedules/schedule.h"
 
 typedef struct {
@@ -119,5 +120,12 @@ size_t pipe_layout_evaluated_together(const pipe_layout_t *layout);
 /* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some
  * of them. */
 size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch);
+/* Of the sizes that a batch has while it grows, all but the last, the first with which the longest share has
+ * *rounds micro-batches, and the schedule needs a multiple of the pipeline's ranks; 0: there is none. The
+ * layout is complete. */
+size_t pipe_layout_uneven(const pipe_layout_t *layout, const optim_batch_t *batch, const optim_ramp_t *ramp,
+                          size_t *rounds);
+/* The first of all sizes of which ranks that share experts have no equal shares; 0: there is none. */
+size_t pipe_layout_unequal(const pipe_layout_t *layout, const optim_batch_t *batch, const optim_ramp_t *ramp);
 
 #endif

@@ -331,6 +331,44 @@ gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
     return status;
 }
 
+static optim_ramp_t ramp_of(const pipe_recipe_t *r)
+{
+    return (optim_ramp_t){.batch = r->batch.batch,
+                          .leaf = r->batch.leaf,
+                          .round = r->batch.lanes * r->batch.leaf,
+                          .start = r->optimizer.ramp_start,
+                          .increment = r->optimizer.ramp_step,
+                          .over = r->optimizer.ramp_over};
+}
+
+static gyre_status_t ramp_check(const pipe_recipe_t *r)
+{
+    const optim_ramp_t ramp = ramp_of(r);
+    return optim_ramp_check(&ramp);
+}
+
+int pipe_recipe_grows(const pipe_recipe_t *r, char why[PIPE_LAYOUT_WHY])
+{
+    const optim_ramp_t ramp = ramp_of(r);
+    const pipe_layout_t *l = &r->layout;
+    size_t rounds = 0, size;
+    *why = 0;
+    if (ramp.start == 0)
+        return 1;
+    if (pipe_layout_context(l) > 1)
+        snprintf(why, PIPE_LAYOUT_WHY, "cp %zu does not go with a batch that grows, as the recipe's", l->cp);
+    else if ((size = pipe_layout_uneven(l, &r->batch, &ramp, &rounds)) > 0)
+        snprintf(why, PIPE_LAYOUT_WHY,
+                 "the batch grows: of %zu of %zu sequences the longest share has %zu micro-batch%s, and %s "
+                 "needs a multiple of pp %zu",
+                 size, ramp.batch, rounds, rounds == 1 ? "" : "es", pipe_kind_name(l->schedule), l->pp);
+    else if ((size = pipe_layout_unequal(l, &r->batch, &ramp)) > 0)
+        snprintf(why, PIPE_LAYOUT_WHY,
+                 "the batch grows: %zu of %zu sequences have no equal shares for dp %zu, as ep %zu needs",
+                 size, ramp.batch, l->dp, l->ep);
+    return *why == 0;
+}
+
 gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pipe_recipe_t *out)
 {
     pipe_recipe_t r = {.layout = {.tp = 1, .pp = 1, .dp = 1, .schedule = PIPE_1F1B, .micro_batch = 1},
@@ -378,12 +416,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
     status = pipe_recipe_check(&r);
     if (status ==
         GYRE_OK) /* of the file's own batch: another's, as a planner may ask for, need not be reached so */
-        status = optim_ramp_check(&(optim_ramp_t){.batch = r.batch.batch,
-                                                  .leaf = r.batch.leaf,
-                                                  .round = r.batch.lanes * r.batch.leaf,
-                                                  .start = r.optimizer.ramp_start,
-                                                  .increment = r.optimizer.ramp_step,
-                                                  .over = r.optimizer.ramp_over});
+        status = ramp_check(&r);
     if (status == GYRE_OK)
         *out = r;
     return status;

@@ -84,6 +84,10 @@ void pipe_recipe_complete_for(pipe_recipe_t *recipe, int keep, int offload);
 /* GYRE_OK if model, layout, batch and machines fit each other; INVALID as above. */
 gyre_status_t pipe_recipe_check(const pipe_recipe_t *recipe);
 
+/* 1 if gyre-train can let the recipe's batch grow in its layout, which is complete and works; 0, and `why`
+ * names the size that it cannot have. */
+int pipe_recipe_grows(const pipe_recipe_t *recipe, char why[PIPE_LAYOUT_WHY]);
+
 /* The same recipe for 8 local ranks and a few hundred quick steps. A pure function. The result passes
  * pipe_recipe_check.
  *

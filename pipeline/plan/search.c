@@ -143,7 +143,8 @@ static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule
     r->layout.schedule = schedule;
     r->layout.chunks = chunks;
     r->layout.zero = r->layout.sequence = 0;
-    if (!pipe_layout_works(&r->layout, &r->model, s->gpus, &r->batch, why)) {
+    if (!pipe_layout_works(&r->layout, &r->model, s->gpus, &r->batch, why) ||
+        (s->trainer && !pipe_recipe_grows(r, why))) {
         if (!*tried->why)
             memcpy(tried->why, why, sizeof why);
         return 1;

@@ -61,42 +61,31 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
 
 /* ---- a batch that grows -------------------------------------------------------------------------------- */
 
-/* The first size, but the last one, that is no whole number of rounds of the pipeline's ranks in
- * micro-batches of `micro` sequences (0: by itself); *found: how many micro-batches. 0: there is none. */
+/* pipe_layout_uneven with micro-batches of `micro` sequences; 0: those that it takes by itself. */
 static size_t uneven_size(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks,
                           size_t micro, size_t *found)
 {
-    size_t sizes = optim_ramp_sizes(ramp);
-    for (size_t i = 0; i + 1 < sizes; i++) {
-        const pipe_load_t load = pipe_train_load(config, optim_ramp_size(ramp, i));
-        pipe_layout_t layout = config->layout;
-        layout.micro_batch = micro;
-        layout = pipe_layout_complete(&layout, ranks, &load);
-        *found = pipe_layout_rounds(&layout, &load.batch);
-        if (*found % layout.pp != 0)
-            return load.batch.batch;
-    }
-    return 0;
+    const pipe_load_t load = pipe_train_load(config, ramp->batch);
+    pipe_layout_t layout = config->layout;
+    layout.micro_batch = micro;
+    layout = pipe_layout_complete(&layout, ranks, &load);
+    return pipe_layout_uneven(&layout, &load.batch, ramp, found);
 }
 
 /* Ranks that share experts have as many sequences each of every size. INVALID. */
 static gyre_status_t ramp_check_equal(const optim_ramp_t *ramp, const pipe_train_config_t *config,
                                       size_t ranks)
 {
-    const size_t sizes = optim_ramp_sizes(ramp);
     const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, NULL);
-    for (size_t i = 0; layout.ep > 1 && i < sizes; i++) {
-        const optim_batch_t sized = optim_batch_sized(&config->batch, optim_ramp_size(ramp, i));
-        if (pipe_layout_equal(&layout, &sized))
-            continue;
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--batch-rampup: %zu of %zu sequences have no equal shares for dp %zu, as --ep %zu "
-                         "needs: take %s %zu%s, or --ep 1",
-                         sized.batch, ramp->batch, layout.dp, layout.ep,
-                         sized.batch % layout.dp == 0 ? "--groups" : "steps of a multiple of", layout.dp,
-                         sized.batch % layout.dp == 0 ? " (other bits)" : "");
-    }
-    return GYRE_OK;
+    const size_t size = pipe_layout_unequal(&layout, &config->batch, ramp);
+    if (size == 0)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "--batch-rampup: %zu of %zu sequences have no equal shares for dp %zu, as --ep %zu "
+                     "needs: take %s %zu%s, or --ep 1",
+                     size, ramp->batch, layout.dp, layout.ep,
+                     size % layout.dp == 0 ? "--groups" : "steps of a multiple of", layout.dp,
+                     size % layout.dp == 0 ? " (other bits)" : "");
 }
 
 /* Every size on the way is one that this layout can train. INVALID. */
@@ -106,8 +95,7 @@ static gyre_status_t ramp_check(const optim_ramp_t *ramp, const pipe_train_confi
      * no harm for a while */
     size_t found, asked = config->layout.micro_batch, other, leaf = base_max_size(1, config->batch.leaf),
                   micro = asked;
-    size_t size =
-        pipe_kind_row(config->layout.schedule)->grouped ? uneven_size(ramp, config, ranks, asked, &found) : 0;
+    size_t size = uneven_size(ramp, config, ranks, asked, &found);
     if (size == 0)
         return ramp_check_equal(ramp, config, ranks);
     char way[128] = "--schedule 1f1b --chunks 1";

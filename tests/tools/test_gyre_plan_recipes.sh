@@ -255,6 +255,28 @@ check "the formulas find what gyre-train cannot hold" found 'f["step_s"] > d["fo
 cp "$W/out.json" "$W/found.json"
 as_found memory --global-batch 256 --lanes 0 --grad-sequences 1 --trainer
 check "so it says" json 'not d["fits"]'
+# a batch that grows, which gyre-train refuses in some layouts, and leaves that it must be given
+GROWS=(--recipe "$R"/bloom-176b.json --scale tiny --trainer)
+plan search "${GROWS[@]}" --top 100
+want "a search where the batch grows" 0
+check "no interleaved layout has whole rounds of 4 sequences in micro-batches of 4" \
+    json 'all(f["micro_batch"] * f["pp"] <= 4 for f in d["found"] if f["schedule"] == "interleaved") and any(f["schedule"] == "interleaved" for f in d["found"])'
+check "--leaves stands next to layouts that need it" python3 -S - "$W/out" "$W/out.json" <<'PY'
+import json, sys
+rows = [line for line in open(sys.argv[1]) if line.endswith("  --leaves 8\n")]
+found = json.load(open(sys.argv[2]))["found"]
+assert {f["leaves"] for f in found if f["tp"] < 8} == {4} and {f["leaves"] for f in found if f["tp"] == 8} == {8}
+assert len(rows) == sum(f["tp"] == 8 for f in found) > 0, rows
+PY
+plan search "${GROWS[@]}" --schedule interleaved --balance layers
+want "its own layout is not asked for" 0
+plan search "${GROWS[@]}" --top 100 --global-batch 8
+check "they have if it does not grow" json 'any(f["micro_batch"] * f["pp"] > 4 for f in d["found"] if f["schedule"] == "interleaved")'
+run "$P" memory "${GROWS[@]}" --tp 4 --pp 2 --dp 1 --schedule interleaved --micro-batch 4
+want "a layout in which it cannot grow" 2 'the batch grows: of 4 of 8 sequences the longest share has 1 micro-batch, and interleaved needs a multiple of pp 2'
+run "$P" memory "${GROWS[@]}" --tp 8 --pp 1 --dp 1
+want "leaves that are not the model's" 0
+check "are said" grep -q '^in gyre-train on CPUs, .* bytes, 8 leaves)$' "$W/out"
 plan search --recipe $R/llama-30b.json --gpus 64
 check "heads that tp does not divide" grep -q 'tp 8 x pp 1 x dp 8: 52 heads are not divisible by tp' "$W/out"
 plan search --recipe $R/gpt-3-175b.json --gpus 8

@@ -113,6 +113,8 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
         r->batch.batch = plan_given_count(g, GLOBAL, r->batch.batch);
         r->batch.groups = own && !g->is[GLOBAL] ? r->batch.groups : 0;
     }
+    if (g->is[GLOBAL]) /* a constant one, as gyre-train takes it */
+        r->optimizer.ramp_start = 0;
     r->batch.groups = plan_given_count(g, GROUPS, r->batch.groups);
     if (own && r->batch.batch && (g->is[GLOBAL] || !g->text[RECIPE])) /* not as many groups as ranks */
         r->batch = optim_batch_complete(&r->batch);
@@ -316,6 +318,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
 {
     given_t given = {0};
     plan_question_t q = {.top = 10};
+    char why[PIPE_LAYOUT_WHY];
     int code = plan_given_collect(argc, argv, what, help, &given);
     if (code != PLAN_OK)
         return code;
@@ -335,6 +338,9 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     code = apply_names(argv[0], &given, &q.recipe);
     if (code == PLAN_OK && apply(&given, &q.recipe) != GYRE_OK)
         code = PLAN_USAGE;
+    if (code == PLAN_OK && of_trainer(&given) && what != PLAN_FOR_SEARCH &&
+        !pipe_recipe_grows(&q.recipe, why))
+        code = plan_usage(argv[0], "%s", why);
     if (code == PLAN_OK)
         code = apply_machine(argv[0], &given, &q);
     if (code == PLAN_OK)

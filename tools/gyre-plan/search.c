@@ -25,13 +25,14 @@ static const char help[] =
 static json_t *found_json(const plan_found_t *f)
 {
     const pipe_layout_t *l = &f->recipe.layout;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
-                     (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "ep",
-                     (json_int_t)pipe_layout_experts(l), "pp", (json_int_t)l->pp, "dp", (json_int_t)l->dp,
-                     "micro_batch", (json_int_t)l->micro_batch, "schedule", pipe_kind_name(l->schedule),
-                     "chunks", (json_int_t)l->chunks, "zero", l->zero, "sequence_parallel", l->sequence,
-                     "recompute", pipe_recompute_name(f->recipe.recompute), "step_s", f->time.step, "mfu",
-                     f->time.mfu, "bubble", f->time.bubble, "bytes", (json_int_t)f->bytes);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
+                     (json_int_t)l->tp, "leaves", (json_int_t)f->recipe.model.leaves, "cp",
+                     (json_int_t)pipe_layout_context(l), "ep", (json_int_t)pipe_layout_experts(l), "pp",
+                     (json_int_t)l->pp, "dp", (json_int_t)l->dp, "micro_batch", (json_int_t)l->micro_batch,
+                     "schedule", pipe_kind_name(l->schedule), "chunks", (json_int_t)l->chunks, "zero",
+                     l->zero, "sequence_parallel", l->sequence, "recompute",
+                     pipe_recompute_name(f->recipe.recompute), "step_s", f->time.step, "mfu", f->time.mfu,
+                     "bubble", f->time.bubble, "bytes", (json_int_t)f->bytes);
 }
 
 /* note: text after the row */
@@ -67,6 +68,15 @@ static void print_refused(const plan_search_t *s)
         printf("  and %zu more (--json has all)\n", s->refuseds - SHOWN_REFUSED);
 }
 
+/* What gyre-train needs in addition to the row: leaves that the model does not have by itself. */
+static void print_place(const plan_question_t *q, size_t place, const plan_found_t *f)
+{
+    char note[48] = "";
+    if (q->trainer && f->recipe.model.leaves != q->recipe.model.leaves)
+        snprintf(note, sizeof note, "  --leaves %zu", f->recipe.model.leaves);
+    print_found(place, f, note);
+}
+
 /* The recipe's own layout, if it is one of this many ranks. */
 static void print_own(const plan_question_t *q, const plan_search_t *s)
 {
@@ -98,7 +108,7 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
                "ep", "pp", "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %",
                "bubble %", "GiB");
     for (size_t i = 0; i < s->founds && i < q->top; i++) {
-        print_found(i + 1, &s->found[i], "");
+        print_place(q, i + 1, &s->found[i]);
         json_array_append_new(found, found_json(&s->found[i]));
     }
     if (s->founds)
