@@ -2,10 +2,10 @@
 /* pipeline/train/peak.c: what the processors of a job can do at most, for the use that training makes of them
  * (MFU, Chowdhery et al. 2022, appendix B).
  *
- * Each rank multiplies large matrices for a moment, with the library and the single thread that training
- * uses, and counts the time that its thread was running: what else the machine does at that moment does not
- * count. Ranks that share a core share its peak: a host's is the mean rate of its ranks times the cores that
- * they may use, or the ranks if there are fewer. */
+ * Each rank multiplies large matrices for a moment, with the library that training uses, on one thread, and
+ * counts the time that this thread was running: what else the machine does at that moment does not count.
+ * Threads that share a core share its peak: a host's is the mean rate of its ranks times the cores that they
+ * may use, or their threads if there are fewer. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +25,10 @@ enum {
     LEAST = 3   /* products */
 };
 
-/* What a rank sends: its host, its rate (bits of a double) and the processors that it may run on. */
+/* What a rank sends: its host, its rate (bits of a double), its threads, and the processors that it may run
+ * on. */
 typedef struct {
-    uint64_t host, rate, cpus[WORDS];
+    uint64_t host, rate, threads, cpus[WORDS];
 } told_t;
 _Static_assert(sizeof(told_t) % sizeof(uint64_t) == 0, "it travels as words");
 
@@ -68,7 +69,7 @@ double train_peak_sum(const uint64_t *told, size_t ranks)
     for (size_t r = 0; r < ranks; r++) {
         int first = 1;
         uint64_t cpus[WORDS] = {0};
-        size_t here = 0, cores = 0;
+        size_t here = 0, threads = 0, cores = 0;
         double rates = 0.0, rate;
         for (size_t q = 0; q < r; q++)
             first &= all[q].host != all[r].host;
@@ -77,6 +78,7 @@ double train_peak_sum(const uint64_t *told, size_t ranks)
                 continue;
             memcpy(&rate, &all[q].rate, sizeof rate);
             rates += rate;
+            threads += all[q].threads;
             here++;
             for (size_t w = 0; w < WORDS; w++)
                 cpus[w] |= all[q].cpus[w];
@@ -84,15 +86,15 @@ double train_peak_sum(const uint64_t *told, size_t ranks)
         for (size_t w = 0; w < WORDS; w++)
             cores += (size_t)__builtin_popcountll(cpus[w]);
         if (here > 0)
-            sum += rates / (double)here * (double)(cores > 0 && cores < here ? cores : here);
+            sum += rates / (double)here * (double)(cores > 0 && cores < threads ? cores : threads);
     }
     return sum;
 }
 
-gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops)
+gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, double *flops)
 {
     const size_t words = sizeof(told_t) / sizeof(uint64_t), ranks = (size_t)gyre_comm_size(comm);
-    told_t mine = {.host = train_host_clock()};
+    told_t mine = {.host = train_host_clock(), .threads = threads};
     uint64_t *all = NULL;
     double rate = 0.0;
     cpu_set_t allowed;

@@ -12,12 +12,12 @@
 #include "model/network/config.h"
 
 /* Floating-point operations per second that the cores of all ranks can do together, measured for a moment; at
- * rank 0, zero elsewhere. Collective. */
-gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops);
+ * rank 0, zero elsewhere. threads: of this rank. Collective. */
+gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, double *flops);
 /* The same of the GPUs that the ranks work on, each once, for products of the precision. Collective. */
 gyre_status_t train_peak_measure_gpu(gyre_comm_t *comm, base_device_t device, model_precision_t precision,
                                      double *flops);
-/* The same from what the ranks sent: [ranks] of {host, rate as the bits of a double, 1,024 bits of
+/* The same from what the ranks sent: [ranks] of {host, rate as the bits of a double, threads, 1,024 bits of
  * processors}. */
 double train_peak_sum(const uint64_t *told, size_t ranks);
 

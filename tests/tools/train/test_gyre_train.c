@@ -403,19 +403,25 @@ static void test_spans(void **state)
 static void test_peak(void **state)
 {
     (void)state;
-    enum { WORDS = 18, RANKS = 5 };
+    enum { WORDS = 19, RANKS = 5, CPUS = 3 };
     uint64_t told[RANKS * WORDS] = {0};
     const double rate[RANKS] = {10, 30, 50, 20, 20};
     const uint64_t host[RANKS] = {7, 9, 7, 7, 9}, cpus[RANKS] = {1, 3, 2, 3, 0xc};
     for (size_t r = 0; r < RANKS; r++) {
         told[r * WORDS] = host[r];
         memcpy(&told[r * WORDS + 1], &rate[r], sizeof rate[r]);
-        told[r * WORDS + 2] = cpus[r];
+        told[r * WORDS + 2] = 1;
+        told[r * WORDS + CPUS] = cpus[r];
     }
     double sum = train_peak_sum(told, RANKS); /* three ranks on two cores, and two that have four */
     assert_true(fabs(sum - (80.0 / 3 * 2 + 50.0)) < 1e-9);
-    told[WORDS + 2] = told[4 * WORDS + 2] = 0; /* unknown: a core for each */
+    told[WORDS + CPUS] = told[4 * WORDS + CPUS] = 0; /* unknown: a core for each */
     assert_true(fabs(train_peak_sum(told, RANKS) - sum) < 1e-9);
+    for (size_t r = 0; r < RANKS; r++) { /* threads: still two cores; three of the four */
+        told[r * WORDS + 2] = r == 1 ? 2 : r == 4 ? 1 : 8;
+        told[r * WORDS + CPUS] = cpus[r];
+    }
+    assert_true(fabs(train_peak_sum(told, RANKS) - (80.0 / 3 * 2 + 25.0 * 3)) < 1e-9);
 }
 
 static char *in(const char *name, char path[4096])
