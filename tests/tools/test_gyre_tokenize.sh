@@ -43,7 +43,8 @@ check "the same on any number of threads" cmp -s "$W/folder1.gyt" "$W/folder3.gy
 mkfifo "$W/late"
 taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/[,-].*//')" "$T" --tokenizer bytes --quiet --out "$W/late.gyt" - <"$W/late" >"$W/out" &
 exec 9>"$W/late"
-one_thread() { [ "$(find "/proc/$!/task" -mindepth 1 -maxdepth 1 | wc -l)" = 2 ]; }
+two_tasks() { [ "$(find "/proc/$!/task" -mindepth 1 -maxdepth 1 | wc -l)" = 2 ]; }
+one_thread() { two_tasks && sleep 0.2 && two_tasks; } # not the first of more that are being started
 check "one processor, one thread besides the first" until_true 10 one_thread
 echo late >&9
 exec 9>&-
