@@ -167,6 +167,15 @@ static gyre_status_t read_opt(model_config_t *c, const json_t *object, const cha
                               "Gyre has embeddings as wide as hidden_size only");
 }
 
+/* Without the keys, transformers takes the last id of GPT-2's own vocabulary to begin and end texts: a
+ * smaller one, such as that of bytes, does not have it. */
+static int write_gpt2(const model_config_t *c, json_t *object)
+{
+    enum { GPT2_VOCABULARY = 50257 };
+    return c->vocab < GPT2_VOCABULARY && (json_object_set_new(object, "bos_token_id", json_null()) != 0 ||
+                                          json_object_set_new(object, "eos_token_id", json_null()) != 0);
+}
+
 static int write_opt(const model_config_t *c, json_t *object)
 {
     return json_object_set_new(object, "word_embed_proj_dim", json_integer((json_int_t)c->hidden));

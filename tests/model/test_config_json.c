@@ -620,6 +620,23 @@ static void refuse(const char *text, gyre_status_t want, const char *say)
     "{\"model_type\": \"deepseek_" type "\", \"hidden_size\": 8, \"num_hidden_layers\": 4, " \
     "\"num_attention_heads\": 2, \"vocab_size\": 9" more "}"
 
+/* What transformers takes where GPT-2's keys are absent is no id of a smaller vocabulary. */
+static void ends_of_texts(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"bos_token_id", "eos_token_id"};
+    for (size_t vocab = 50256; vocab <= 50257; vocab++) {
+        model_config_t c = {.vocab = vocab, .seq = 8, .layers = 1, .hidden = 8, .heads = 2};
+        json_t *object;
+        c = model_config_complete(&c);
+        assert_int_equal(model_config_to_json(&c, &object), GYRE_OK);
+        assert_string_equal(json_string_value(json_object_get(object, "model_type")), "gpt2");
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(json_is_null(json_object_get(object, keys[i])), vocab < 50257);
+        json_decref(object);
+    }
+}
+
 /* null is false, as to transformers, also where an absent key means true. */
 static void flags_of_null(void **state)
 {
@@ -741,6 +758,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(published),     cmocka_unit_test(scaled_rope),
                                        cmocka_unit_test(windows),       cmocka_unit_test(rotary_share),
                                        cmocka_unit_test(bounded),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(flags_of_null), cmocka_unit_test(advice_is_accepted)};
+                                       cmocka_unit_test(flags_of_null), cmocka_unit_test(advice_is_accepted),
+                                       cmocka_unit_test(ends_of_texts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
