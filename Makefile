@@ -189,26 +189,26 @@ CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
 CFLAGS_tests/model/f64/kernels := -fno-trapping-math
 
-# ---- sources: a room is a folder; everything in it, and in the folders below it, is built -----------------
-# $(call sources,ROOMS,SUFFIX)
+# ---- sources: a module is a folder; everything in it, and in the folders below it, is built -----------------
+# $(call sources,MODULES,SUFFIX)
 sources = $(foreach d,$(1) $(addsuffix /*,$(1)) $(addsuffix /*/*,$(1)),$(wildcard $(d)/*.$(2)))
-CORE_ROOMS  := base topo comm collectives
-# of these, rooms that libgyre does without (tools/check-layers holds it to that): for tools and tests alone, libgyre-proof,
-PROOF_ROOMS := topo/orders topo/drawing topo/network collectives/proof
+CORE_MODULES  := base topo comm collectives
+# of these, modules that libgyre does without (tools/check-layers holds it to that): for tools and tests alone, libgyre-proof,
+PROOF_MODULES := topo/orders topo/drawing topo/network collectives/proof
 # and what needs jansson, which libgyre-train has
-TEXT_ROOMS  := base/text
-TRAIN_ROOMS := model optim pipeline
+TEXT_MODULES  := base/text
+TRAIN_MODULES := model optim pipeline
 # comm/verbs/ and its tests are part of a build with verbs only
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/verbs/% tests/fuzz/fuzz_hello.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
 WITHOUT     += $(if $(filter 1,$(SENTENCEPIECE)),model/tokenizer/no_sentencepiece.c)
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
-CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_ROOMS) $(TEXT_ROOMS)),$(call sources,$(CORE_ROOMS),c))
-PROOF_SRC   := $(call sources,$(PROOF_ROOMS),c)
-TRAIN_SRC   := $(filter-out $(WITHOUT),$(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c))
+CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_MODULES) $(TEXT_MODULES)),$(call sources,$(CORE_MODULES),c))
+PROOF_SRC   := $(call sources,$(PROOF_MODULES),c)
+TRAIN_SRC   := $(filter-out $(WITHOUT),$(call sources,$(TEXT_MODULES) $(TRAIN_MODULES),c))
 # C++ below C calls
-TRAIN_CC    := $(if $(filter 1,$(SENTENCEPIECE)),$(call sources,$(TRAIN_ROOMS),cc))
+TRAIN_CC    := $(if $(filter 1,$(SENTENCEPIECE)),$(call sources,$(TRAIN_MODULES),cc))
 # what tests under ASan compute with for long
 ASAN_FASTER := $(filter collectives/schedules/% collectives/proof/% model/network/% model/kernels/% model/random.c,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) \
     $(wildcard tests/model/f64/*.c tests/collectives/schedules/test_interleave.c tests/collectives/kernels/test_kernels.c)
@@ -216,8 +216,8 @@ ifeq ($(SANITIZE),address)
 $(foreach f,$(ASAN_FASTER),$(eval CFLAGS_$(f:.c=) += -O1))
 endif
 ifeq ($(CUDA),1)
-CORE_CU     := $(call sources,$(CORE_ROOMS),cu)
-TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
+CORE_CU     := $(call sources,$(CORE_MODULES),cu)
+TRAIN_CU    := $(call sources,$(TRAIN_MODULES),cu)
 TEST_CU     := $(wildcard tests/gpu/*.cu)
 endif
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
@@ -229,7 +229,7 @@ EXAMPLE_SRC := $(filter-out examples/bootstrap_mpi.c,$(wildcard examples/*.c)) #
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
-PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_MODULES) $(TRAIN_MODULES) tools tests bench examples) \
     $(wildcard tests/gpu/*.c tests/gpu/*/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -476,7 +476,7 @@ help:
 	@echo "make check-fresh   SUITE=bookworm|trixie: the README's two commands, and a user's build, on a fresh Debian in a folder (root)"
 	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick:"
 	@echo "                   clang-tidy alone, without its analyzer, as make check does"
-	@echo "make coverage      build/coverage/html/index.html: lines that unit tests, programs of several ranks and corpora run; rooms,"
+	@echo "make coverage      build/coverage/html/index.html: lines that unit tests, programs of several ranks and corpora run; modules,"
 	@echo "                   parsers and the errors of public calls against their goals (ONLY=WORD: some tests, no goals)"
 	@echo "make compile_commands.json           for clangd and other tools that read C"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"

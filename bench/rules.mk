@@ -83,7 +83,7 @@ bench-peers: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(B)/bin/gyre-doctor $(BENCH_DI
 readme-results: $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/readme.py $(RESULTS)
 
-FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench bindings include -name '*.[ch]' -o -name '*.cu' \
+FORMATTED = $(shell find $(CORE_MODULES) $(TRAIN_MODULES) tools tests examples bench bindings include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
 	$(call needs,$(CLANG_FORMAT),clang-format)

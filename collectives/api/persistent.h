@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/persistent.h: persistent operations (gyre/plan.h), as the rest of this room sees them. */
+/* collectives/api/persistent.h: persistent operations (gyre/plan.h), as the rest of this module sees them. */
 #ifndef COLLECTIVES_API_PERSISTENT_H
 #define COLLECTIVES_API_PERSISTENT_H
 

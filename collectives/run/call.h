@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/call.h: a collective call with its arguments checked, as collectives/api/calls.c passes
- * it on: to a plan of this room, or to collectives/gpu where its buffers are in a device's memory. */
+ * it on: to a plan of this module, or to collectives/gpu where its buffers are in a device's memory. */
 #ifndef COLLECTIVES_RUN_CALL_H
 #define COLLECTIVES_RUN_CALL_H
 

@@ -11,8 +11,8 @@ typedef struct {
     /* Finishes requests whose operations have ended; > 0: some were. The caller is driving. */
     int (*advance)(gyre_comm_t *comm);
     /* The communicator has failed: what is on streams ends soon, without a result. 1: nothing of it touches
-     * the program's buffers any more. 0: the room's own thread called, which does not wait, and comes again.
-     * The caller is driving. */
+     * the program's buffers any more. 0: the module's own thread called, which does not wait, and calls
+     * again. The caller is driving. */
     int (*stop)(gyre_comm_t *comm);
     /* After stop: the request ends without its operation; what it has of the device is given back. */
     void (*give_up)(gyre_comm_t *comm, gyre_request_t *r);

@@ -8,7 +8,7 @@
  *     (collectives/gpu/call/guard.c).
  *
  * Each rank also has a world and a place in a flight recorder of its own. No other rank reads these two: they
- * exist so that the other files of this room need no special case. */
+ * exist so that the other files of this module need no special case. */
 #ifndef COLLECTIVES_RUN_TEAM_H
 #define COLLECTIVES_RUN_TEAM_H
 

@@ -189,8 +189,8 @@ const char *coll_algo_name(coll_algo_t algo);
 /* COLL_ALGO_END if unknown, or COLL_OF_LEAVES: a call has leaves or has not. */
 coll_algo_t coll_algo_parse(const char *name);
 const char *coll_op_name(coll_op_t op); /* all_reduce ... */
-/* A call that the program made, which this room knows as an operation: all_to_allv, or gyre_finalize for the
- * barrier in it. v: the form with a count per rank. inside: coll_inside_t. */
+/* A call that the program made, which this module knows as an operation: all_to_allv, or gyre_finalize for
+ * the barrier in it. v: the form with a count per rank. inside: coll_inside_t. */
 typedef enum {
     COLL_INSIDE_NONE,
     COLL_INSIDE_FINALIZE,

@@ -2,7 +2,7 @@
 /* pipeline/train/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO,
  * sequence parallelism.
  *
- * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages
+ * It makes the groups, gives each rank its slice of the model, and joins what the modules offer: stages
  * (model/network/stage/stage.h) are what the executor's callbacks run (pipeline/run/executor.h),
  * optim/store/zero.h is the store that they work on and the update after them. Loss, gradient norm and
  * weights are the same bits in every layout (docs/layouts.md). */

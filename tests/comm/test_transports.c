@@ -1,5 +1,5 @@
 /* tests/comm/test_transports.c: the table of transports (comm/transports.c): GYRE_TRANSPORT names its rows
- * and no others, and each row has the calls that the seam makes without asking.
+ * and no others, and each row has the calls that comm makes without a check.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>

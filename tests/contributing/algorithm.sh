@@ -9,5 +9,5 @@ for n in 2 3; do
         build/bin/gyre-perf all_reduce --algo toy -b 8 -e 1M -f 16 -n 2 -w 1 -c 1 -d all
 done
 build/bin/gyre-perf --help | grep -A1 '^  all_reduce ' | grep -w toy
-[ "$(tools/check-layers | grep -c toy)" = 0 ] # the room's README names the file
+[ "$(tools/check-layers | grep -c toy)" = 0 ] # the module's README names the file
 bash tests/system/documents.sh

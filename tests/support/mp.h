@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/support/mp.h: for multi-rank test programs (tests/<room>/mp_*.c), run by ucx-run.
+/* tests/support/mp.h: for multi-rank test programs (tests/<module>/mp_*.c), run by ucx-run.
  *
  * Each rank checks for itself; the first failed check of a rank prints where and ends it with status 1, and
  * ucx-run ends the others. */
