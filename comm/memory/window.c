@@ -29,7 +29,7 @@
 #include "comm/memory/ranges.h"
 #include "comm/memory/window.h"
 
-enum { ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 16 };
+enum { ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 256 };
 
 typedef struct window {
     struct window *next;

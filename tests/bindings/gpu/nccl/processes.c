@@ -126,6 +126,21 @@ static void two(void)
         NCCL(ncclCommDestroy(more[i]));
 }
 
+/* As many communicators as frameworks make: an id for each. */
+static void ids(void)
+{
+    enum { MANY = 20 };
+    ncclComm_t more[MANY];
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclCommInitRank(&more[i], n, new_id(rank == 0), rank));
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclAllReduce(a + i, b + i, 1, ncclFloat, ncclSum, more[i], stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("each of many", b, MANY, sum_of_first(), (float)n);
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclCommDestroy(more[i]));
+}
+
 static ncclResult_t wait_for_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -256,6 +271,7 @@ int main(int argc, char **argv)
                  {"ring", ring},
                  {"splits", splits},
                  {"two", two},
+                 {"ids", ids},
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
