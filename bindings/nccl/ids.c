@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/nccl/ids.c: unique ids, and what an id makes in this process: a job of Gyre for each of its ranks
  * here. To leave a job waits for all ranks, and one thread may hold several of them. So the jobs of an id
- * end together, with the last communicator that was made of any of them. */
+ * end together, with the last communicator that was made of any of them.
+ *
+ * Processes may destroy communicators of two ids in different orders, and each would wait for the other one.
+ * So a thread leaves the jobs, and the call goes on after a while if the process has another id. The
+ * last id of the process waits for all. */
 #include "bindings/nccl/shim.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(gyre_unique_id_t), "an id of Gyre has the size of NCCL's");
 
@@ -90,9 +95,71 @@ static void end_jobs(shim_job_t *job)
     (void)pthread_join(thread, NULL);
 }
 
+typedef struct leave {
+    struct leave *next;
+    pthread_t thread;
+    shim_job_t *jobs;
+    atomic_int done;
+} leave_t;
+static leave_t *leaving; /* those that a call did not wait for: under the lock */
+
+static void *run_leave(void *argument)
+{
+    leave_t *leave = argument;
+    end_jobs(leave->jobs);
+    atomic_store(&leave->done, 1);
+    return NULL;
+}
+
+/* all: waits for those that are not done, too. */
+static void join_leaving(int all)
+{
+    leave_t *ended = NULL;
+    pthread_mutex_lock(&lock);
+    for (leave_t **at = &leaving; *at;) {
+        leave_t *leave = *at;
+        if (!all && !atomic_load(&leave->done)) {
+            at = &leave->next;
+            continue;
+        }
+        *at = leave->next;
+        leave->next = ended;
+        ended = leave;
+    }
+    pthread_mutex_unlock(&lock);
+    while (ended) {
+        leave_t *leave = ended;
+        ended = leave->next;
+        (void)pthread_join(leave->thread, NULL);
+        free(leave);
+    }
+}
+
+/* Waits for half a second. */
+static void leave_beside(shim_job_t *jobs)
+{
+    enum { LOOKS = 500, LOOK_US = 1000 };
+    leave_t *leave = calloc(1, sizeof *leave);
+    if (leave)
+        leave->jobs = jobs;
+    if (!leave || pthread_create(&leave->thread, NULL, run_leave, leave) != 0) {
+        free(leave);
+        end_jobs(jobs);
+        return;
+    }
+    for (int look = 0; look < LOOKS && !atomic_load(&leave->done); look++)
+        usleep(LOOK_US);
+    pthread_mutex_lock(&lock);
+    leave->next = leaving;
+    leaving = leave;
+    pthread_mutex_unlock(&lock);
+    join_leaving(0);
+}
+
 void shim_leave(shim_job_t *job)
 {
     struct shim_id *of = job->of;
+    int others = 0;
     pthread_mutex_lock(&lock);
     const int last = --of->users == 0;
     if (last) {
@@ -100,12 +167,18 @@ void shim_leave(shim_job_t *job)
         while (*at != of)
             at = &(*at)->next;
         *at = of->next;
+        others = ids != NULL;
     }
     pthread_mutex_unlock(&lock);
-    if (last) {
+    if (!last)
+        return;
+    if (others)
+        leave_beside(of->jobs);
+    else {
         end_jobs(of->jobs);
-        free(of);
+        join_leaving(1);
     }
+    free(of);
 }
 
 void shim_hold(shim_job_t *job)

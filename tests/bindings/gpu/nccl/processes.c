@@ -141,6 +141,16 @@ static void ids(void)
         NCCL(ncclCommDestroy(more[i]));
 }
 
+/* Communicators of two ids end in another order on each process. */
+static void order(void)
+{
+    ncclComm_t more[2];
+    for (int i = 0; i < 2; i++)
+        NCCL(ncclCommInitRank(&more[i], n, new_id(rank == 0), rank));
+    NCCL(ncclCommDestroy(more[rank % 2]));
+    NCCL(ncclCommDestroy(more[1 - rank % 2]));
+}
+
 static ncclResult_t wait_for_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -272,6 +282,7 @@ int main(int argc, char **argv)
                  {"splits", splits},
                  {"two", two},
                  {"ids", ids},
+                 {"order", order},
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
