@@ -7,19 +7,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Sets *blocking where the config does. No other field has an effect. */
+/* Sets *blocking where the config does. No other field has an effect. Before NCCL 2.17 it was the last. */
 static ncclResult_t read_config(const char *name, const ncclConfig_t *config, int *blocking)
 {
     if (!config)
         return ncclSuccess;
-    if (config->magic != 0xcafebeef || config->size < offsetof(ncclConfig_t, netName))
+    if (config->magic != 0xcafebeef || config->size < offsetof(ncclConfig_t, cgaClusterSize))
         return shim_fail(ncclInvalidArgument, "%s: config was not initialised with NCCL_CONFIG_INITIALIZER",
                          name);
     if (config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
         return shim_fail(ncclInvalidArgument, "%s: config.blocking is %d: it must be 0 or 1", name,
                          config->blocking);
-    if ((config->minCTAs != INT_MIN && config->minCTAs < 1) ||
-        (config->maxCTAs != INT_MIN && (config->maxCTAs < 1 || config->minCTAs > config->maxCTAs)))
+    if (config->size >= offsetof(ncclConfig_t, netName) &&
+        ((config->minCTAs != INT_MIN && config->minCTAs < 1) ||
+         (config->maxCTAs != INT_MIN && (config->maxCTAs < 1 || config->minCTAs > config->maxCTAs))))
         return shim_fail(ncclInvalidArgument,
                          "%s: config.minCTAs is %d and maxCTAs %d: at least 1, and the first not larger",
                          name, config->minCTAs, config->maxCTAs);

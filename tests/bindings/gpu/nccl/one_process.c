@@ -389,7 +389,8 @@ static void configs(void)
     config.minCTAs = 4, config.maxCTAs = 2;
     REFUSED(ncclInvalidArgument, "ncclCommSplit: config.minCTAs is 4",
             ncclCommSplit(comms[0], 0, 0, &comm, &config));
-    config.minCTAs = config.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+    config.size = offsetof(ncclConfig_t, cgaClusterSize) + sizeof(int); /* as of NCCL 2.14, which pads it */
+    config.version = NCCL_VERSION(2, 14, 3);                            /* and has none of these fields */
     NCCL(ncclGroupStart());
     for (int r = 0; r < N; r++)
         NCCL(ncclCommSplit(comms[r], 0, r, &ready[r], &config));
