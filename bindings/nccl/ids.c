@@ -30,6 +30,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     gyre_unique_id_t made;
     if (!id)
         return shim_fail(ncclInvalidArgument, "%s: uniqueId is NULL", __func__);
+    const char *fixed =
+        getenv("NCCL_COMM_ID"); /* each rank would make an id, and wait for the others there */
+    if (fixed && *fixed)
+        return shim_fail(
+            ncclInvalidUsage,
+            "%s: NCCL_COMM_ID=%s: Gyre makes no id from an address, which holds no secret: unset it, "
+            "and give all ranks the id that rank 0 makes",
+            __func__, fixed);
     const gyre_status_t st = gyre_get_unique_id(&made);
     if (st != GYRE_OK)
         return shim_status(__func__, st);

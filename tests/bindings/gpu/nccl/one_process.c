@@ -349,6 +349,9 @@ static void errors(void)
     REFUSED(ncclInvalidUsage, "ncclGroupStart", ncclGroupEnd());
     REFUSED(ncclInvalidUsage, "all of them must", ncclCommSplit(comms[0], 0, 0, &comm, NULL));
     REFUSED(ncclInvalidUsage, "Gyre has no such call", ncclCommSuspend(comms[0], 0));
+    CHECK(setenv("NCCL_COMM_ID", "127.0.0.1:9999", 1) == 0, "setenv");
+    REFUSED(ncclInvalidUsage, "NCCL_COMM_ID", ncclGetUniqueId(&id));
+    CHECK(unsetenv("NCCL_COMM_ID") == 0, "unsetenv");
     NCCL(ncclGroupStart()); /* one rank twice */
     for (int i = 0; i < 2; i++)
         NCCL(ncclCommInitRank(&comm, 3, id, 1));
