@@ -22,7 +22,7 @@ DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildca
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) include/gyre/gyre.hpp $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
-    libgyre-malloc.so libgyre-nccl.so.2 gyre-nccl/libnccl.so.2 libgyre-train.a pkgconfig/gyre-train.pc) $(CMAKE_FILES:%=$(L)/cmake/gyre/%) $(COMPLETIONS) \
+    libgyre-malloc.so libgyre-nccl.so.2 gyre-nccl/libnccl.so.2 gyre-nccl/libnccl.so libgyre-train.a pkgconfig/gyre-train.pc) $(CMAKE_FILES:%=$(L)/cmake/gyre/%) $(COMPLETIONS) \
     $(LIB_MPI:$(B)/lib/%=$(L)/%) $(addprefix bin/,gyre-mpi $(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
@@ -33,7 +33,7 @@ install-lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC) $(LIB_NCCL)
 	$(Q)install -m 755 $(LIB_SO) $(LIB_MALLOC) '$(TO)'/$(L)/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/$(L)/libgyre.so
 	$(Q)$(if $(LIB_NCCL),install -m 755 $(LIB_NCCL) '$(TO)'/$(L)/ && install -d '$(TO)'/$(L)/gyre-nccl && \
-	    ln -sf ../libgyre-nccl.so.2 '$(TO)'/$(L)/gyre-nccl/libnccl.so.2,:)
+	    for name in libnccl.so.2 libnccl.so; do ln -sf ../libgyre-nccl.so.2 '$(TO)'/$(L)/gyre-nccl/$$name; done,:)
 	$(Q)install -m 644 $(LIB_A) '$(TO)'/$(L)/
 	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(L)' 'includedir=$${prefix}/include' '' 'Name: gyre' \
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \

@@ -16,13 +16,13 @@ else
 nccl:
 	@echo "libgyre-nccl.so.2 needs the CUDA toolkit (CUDA=1)"; exit 1
 endif
-# gyre-nccl/libnccl.so.2: for LD_LIBRARY_PATH, under the name that programs ask for
+# gyre-nccl/: for LD_LIBRARY_PATH, under the names that programs ask for; some open libnccl.so
 $(NCCL_LIB): $(call obj,$(NCCL_SRC)) $(LIB_SO)
 	@mkdir -p $(@D)/gyre-nccl
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared -Wl,-soname,libgyre-nccl.so.2 -Wl,-z,defs $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) \
 	    -L$(B)/lib -lgyre -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..' -Wl,--exclude-libs,ALL $(CUDA_HOME)/lib64/libcudart_static.a -lrt -ldl -lm -pthread -o $@
-	$(Q)ln -sf ../libgyre-nccl.so.2 $(@D)/gyre-nccl/libnccl.so.2
+	$(Q)for name in libnccl.so.2 libnccl.so; do ln -sf ../libgyre-nccl.so.2 $(@D)/gyre-nccl/$$name; done
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 emulated: $(patsubst tests/bindings/gpu/nccl/%.c,$(B)/emulated/nccl/%,$(NCCL_TESTS))
 endif

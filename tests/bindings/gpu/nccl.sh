@@ -86,6 +86,9 @@ out_is "no such file, twice" "GYRE_NCCL_FALLBACK=$W/none.so: $W/none.so: cannot 
 
 # --- the library itself ---
 lib=$B/lib/libgyre-nccl.so.2
+for name in libnccl.so.2 libnccl.so; do
+    check "found as $name" [ "$(realpath "$B/lib/gyre-nccl/$name")" = "$(realpath "$lib")" ]
+done
 nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$W/exported"
 { # the first column of the table
     sed -n '/^| function /,/^$/p' docs/nccl.md | cut -d'|' -f2 | grep -oE '\bnccl[A-Z][A-Za-z]*' | sed 'p;s/^/p/' | sort
