@@ -96,6 +96,15 @@ ncclResult_t shim_check(const char *name, ncclComm_t comm)
     return ncclSuccess;
 }
 
+void shim_announce(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *asked = getenv("NCCL_DEBUG");
+    if (asked && *asked && !atomic_flag_test_and_set(&said))
+        (void)fprintf(stderr, "libgyre-nccl: Gyre %s, as NCCL 2.28.9; GYRE_LOG=info says more\n",
+                      gyre_version());
+}
+
 const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm; /* may be NULL */

@@ -24,6 +24,8 @@ static ncclComm_t new_comm(gyre_comm_t *gyre, int device)
     comm->rank = gyre_comm_rank(gyre);
     comm->size = gyre_comm_size(gyre);
     comm->device = device;
+    if (comm->rank == 0)
+        shim_announce();
     return comm;
 }
 

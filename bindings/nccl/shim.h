@@ -110,6 +110,8 @@ enum { SHIM_TEXT = 1024 };
 ncclResult_t shim_repeat(ncclResult_t result, const char text[SHIM_TEXT]);
 /* No memory for a communicator. */
 ncclResult_t shim_no_memory(const char *name);
+/* With NCCL_DEBUG set, one line in a process: the program has found this library. */
+void shim_announce(void);
 /* An error unless `comm` is a communicator that may be used. */
 ncclResult_t shim_check(const char *name, ncclComm_t comm);
 

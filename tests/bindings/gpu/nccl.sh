@@ -17,6 +17,10 @@ want "the first example" 0
 out_is "the first example" "rank 0 of 3 has 6
 rank 1 of 3 has 6
 rank 2 of 3 has 6"
+check "nothing on stderr" [ ! -s "$W/err" ]
+NCCL_DEBUG=VERSION run "$P/first"
+want "which library it is" 0 '^libgyre-nccl: Gyre .*, as NCCL 2.28.9; GYRE_LOG=info says more$'
+check "one line" [ "$(wc -l <"$W/err")" = 1 ]
 for part in collectives types groups splits memory errors configs threads aborts; do
     run "$P/one_process" $part
     want "one process: $part" 0
