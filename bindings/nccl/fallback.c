@@ -8,11 +8,27 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Entry points that came after NCCL 2.28, or that its other headers declare. PyTorch 2.14 links them. */
+/* Entry points that came after NCCL 2.28, or that its other headers declare. PyTorch, JAX and nccl-tests link
+ * them. */
 #pragma GCC visibility push(default)
+/* Of 2.29, which appends fields: `size` says how many bytes the program has. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int rank, nRanks, cudaDev, nvmlDev;
+    bool deviceApiSupport, multimemSupport;
+    int ginType, nLsaTeams;
+    bool hostRmaSupport;
+    int railedGinType;
+} ncclCommProperties_t;
+typedef struct {
+    int nRanks, rank, stride;
+} ncclTeam_t;
 typedef struct {
     int opCnt, peer, sigIdx, ctx;
 } ncclWaitSignalDesc_t;
@@ -23,6 +39,13 @@ ncclResult_t ncclSignal(int peer, int signal, int ctx, unsigned flags, ncclComm_
 ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *requirements, void *out);
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void *device_comm);
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *properties);
+ncclTeam_t ncclTeamWorld(ncclComm_t comm);
+ncclTeam_t ncclTeamLsa(ncclComm_t comm);
+ncclTeam_t ncclTeamRail(ncclComm_t comm);
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int rank, void **out);
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **out);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **out);
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **buffer);
@@ -123,12 +146,13 @@ static ncclResult_t lacks(const char *name, ncclComm_t comm)
                      name, comm && comm->real ? "the library of GYRE_NCCL_FALLBACK" : "Gyre");
 }
 
-/* Calls theirs(arguments) with their communicator, where there is one. */
-#define PASS_ON(name, ...)                                                                                \
+/* Calls theirs(arguments) with their communicator, where there is one; else it gives `own`. */
+#define PASS_OR(own, name, ...)                                                                           \
     do {                                                                                                  \
         __typeof__(&name) theirs = comm && comm->magic == SHIM_MAGIC && comm->real ? THEIRS(name) : NULL; \
-        return theirs ? theirs(__VA_ARGS__) : lacks(#name, comm);                                         \
+        return theirs ? theirs(__VA_ARGS__) : (own);                                                      \
     } while (0)
+#define PASS_ON(name, ...) PASS_OR(lacks(#name, comm), name, __VA_ARGS__)
 
 ncclResult_t ncclPutSignal(const void *buffer, size_t count, ncclDataType_t type, int peer,
                            ncclWindow_t window, size_t offset, int signal, int ctx, unsigned flags,
@@ -162,7 +186,87 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void *device_comm)
 }
 SHIM_API(ncclDevCommDestroy);
 
-/* These two have a window alone: with a fallback, all windows are of the other library. */
+/* No kernels of the program, no messages of the host: all fields that say what there is are 0. */
+static ncclResult_t own_properties(ncclComm_t comm, ncclCommProperties_t *properties)
+{
+    const size_t asked = offsetof(ncclCommProperties_t, rank);
+    const ncclResult_t result = shim_check("ncclCommQueryProperties", comm);
+    if (result != ncclSuccess)
+        return result;
+    if (!properties || properties->magic != 0xcafebeef || properties->size < asked)
+        return shim_fail(ncclInvalidArgument,
+                         "ncclCommQueryProperties: props is NULL, or was not initialised with "
+                         "NCCL_COMM_PROPERTIES_INITIALIZER");
+    const ncclCommProperties_t own = {.rank = comm->rank,
+                                      .nRanks = comm->size,
+                                      .cudaDev = comm->device,
+                                      .nvmlDev = -1,
+                                      .nLsaTeams = comm->size};
+    const size_t end = properties->size < sizeof own ? properties->size : sizeof own;
+    memset((char *)properties + asked, 0, properties->size - asked);
+    memcpy((char *)properties + asked, (const char *)&own + asked, end - asked);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *properties)
+{
+    PASS_OR(own_properties(comm, properties), ncclCommQueryProperties, comm->real, properties);
+}
+SHIM_API(ncclCommQueryProperties);
+
+/* Teams are ranks from a first one on, every `stride`th. Kernels reach the rank's own memory alone: for that
+ * each rank is a team of its own. */
+static ncclTeam_t team(ncclComm_t comm, int alone)
+{
+    if (shim_check("a team of ranks", comm) != ncclSuccess)
+        return (ncclTeam_t){0, 0, 0};
+    return alone ? (ncclTeam_t){1, 0, 1} : (ncclTeam_t){comm->size, comm->rank, 1};
+}
+
+ncclTeam_t ncclTeamWorld(ncclComm_t comm)
+{
+    PASS_OR(team(comm, 0), ncclTeamWorld, comm->real);
+}
+SHIM_API(ncclTeamWorld);
+
+ncclTeam_t ncclTeamLsa(ncclComm_t comm)
+{
+    PASS_OR(team(comm, 1), ncclTeamLsa, comm->real);
+}
+SHIM_API(ncclTeamLsa);
+
+ncclTeam_t ncclTeamRail(ncclComm_t comm)
+{
+    PASS_OR(team(comm, 0), ncclTeamRail, comm->real);
+}
+SHIM_API(ncclTeamRail);
+
+/* The rank in `to` that is `rank` in `from`: both teams know where this rank is. */
+static int rank_in(ncclTeam_t to, ncclTeam_t from, int rank)
+{
+    return to.rank + (rank - from.rank) * from.stride;
+}
+
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t of, int rank)
+{
+    PASS_OR(rank_in(team(comm, 0), of, rank), ncclTeamRankToWorld, comm->real, of, rank);
+}
+SHIM_API(ncclTeamRankToWorld);
+
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t of, int rank)
+{
+    PASS_OR(rank_in(team(comm, 1), of, rank), ncclTeamRankToLsa, comm->real, of, rank);
+}
+SHIM_API(ncclTeamRankToLsa);
+
+/* These three have a window alone: with a fallback, all windows are of the other library. */
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int rank, void **out)
+{
+    __typeof__(&ncclGetLsaDevicePointer) theirs = THEIRS(ncclGetLsaDevicePointer);
+    return theirs ? theirs(window, offset, rank, out) : lacks(__func__, NULL);
+}
+SHIM_API(ncclGetLsaDevicePointer);
+
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **out)
 {
     __typeof__(&ncclGetLsaMultimemDevicePointer) theirs = THEIRS(ncclGetLsaMultimemDevicePointer);

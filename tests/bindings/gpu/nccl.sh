@@ -21,7 +21,7 @@ check "nothing on stderr" [ ! -s "$W/err" ]
 NCCL_DEBUG=VERSION run "$P/first"
 want "which library it is" 0 '^libgyre-nccl: Gyre .*, as NCCL 2.28.9; GYRE_LOG=info says more$'
 check "one line" [ "$(wc -l <"$W/err")" = 1 ]
-for part in collectives types groups splits memory errors configs threads aborts; do
+for part in collectives types groups splits memory errors configs properties threads aborts; do
     run "$P/one_process" $part
     want "one process: $part" 0
 done

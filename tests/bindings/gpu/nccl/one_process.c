@@ -4,6 +4,7 @@
 #include "tests/bindings/gpu/nccl/program.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
@@ -417,6 +418,53 @@ static void configs(void)
     REFUSED(ncclInvalidArgument, "ncclCommCount: ", ncclCommCount(ready[0], &count));
 }
 
+/* What the host asks of NCCL's interface for kernels: there is none, and each rank reaches itself alone. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int rank, ranks, device, nvml;
+    bool kernels, multimem;
+    int gin, lsa_teams;
+    bool rma;
+    int railed_gin;
+    int later[8];
+} properties_t;
+typedef struct {
+    int ranks, rank, stride;
+} team_t;
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, properties_t *properties);
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int rank, void **out);
+team_t ncclTeamWorld(ncclComm_t comm);
+team_t ncclTeamLsa(ncclComm_t comm);
+team_t ncclTeamRail(ncclComm_t comm);
+int ncclTeamRankToWorld(ncclComm_t comm, team_t team, int rank);
+int ncclTeamRankToLsa(ncclComm_t comm, team_t team, int rank);
+
+static void properties(void)
+{
+    enum { SHORT = offsetof(properties_t, rma) };
+    properties_t got = {sizeof got, 0xcafebeef, 22907, .kernels = 1, .rma = 1, .later = {1, 1}};
+    NCCL(ncclCommQueryProperties(comms[1], &got));
+    CHECK(got.rank == 1 && got.ranks == N && got.device == 1 && got.lsa_teams == N, "%d of %d on %d, %d",
+          got.rank, got.ranks, got.device, got.lsa_teams);
+    CHECK(!got.kernels && !got.multimem && !got.gin && !got.rma && !got.railed_gin && !got.later[1], "%d",
+          got.rma);
+    got = (properties_t){SHORT, 0xcafebeef, 22902, .rma = 1};
+    NCCL(ncclCommQueryProperties(comms[2], &got));
+    CHECK(got.rank == 2 && got.rma, "%d: more than %d bytes were written", got.rank, SHORT);
+    got.magic = 0;
+    REFUSED(ncclInvalidArgument, "INITIALIZER", ncclCommQueryProperties(comms[0], &got));
+    const team_t world = ncclTeamWorld(comms[1]), lsa = ncclTeamLsa(comms[1]), rail = ncclTeamRail(comms[1]);
+    CHECK(world.ranks == N && world.rank == 1 && world.stride == 1, "%d of %d", world.rank, world.ranks);
+    CHECK(lsa.ranks == 1 && lsa.rank == 0 && lsa.stride == 1, "%d of %d", lsa.rank, lsa.ranks);
+    CHECK(memcmp(&rail, &world, sizeof rail) == 0, "%d of %d", rail.rank, rail.ranks);
+    CHECK(ncclTeamRankToWorld(comms[1], world, 2) == 2 && ncclTeamRankToWorld(comms[1], lsa, 0) == 1,
+          "world");
+    CHECK(ncclTeamRankToLsa(comms[1], world, 1) == 0 && ncclTeamRankToLsa(comms[1], lsa, 0) == 0, "itself");
+    void *pointer;
+    REFUSED(ncclInvalidUsage, "ncclGetLsaDevicePointer", ncclGetLsaDevicePointer(NULL, 0, 0, &pointer));
+}
+
 static void *one_rank(void *argument)
 {
     const int r = *(int *)argument;
@@ -482,7 +530,8 @@ int main(int argc, char **argv)
         void (*run)(void);
     } parts[] = {{"collectives", collectives}, {"types", types},     {"groups", groups},
                  {"splits", splits},           {"memory", memory},   {"errors", errors},
-                 {"configs", configs},         {"threads", threads}, {"aborts", aborts}};
+                 {"configs", configs},         {"threads", threads}, {"aborts", aborts},
+                 {"properties", properties}};
     CHECK(argc == 2, "usage: one_process PART");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[1], parts[i].name) == 0) {
