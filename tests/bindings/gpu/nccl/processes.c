@@ -151,6 +151,48 @@ static void order(void)
     NCCL(ncclCommDestroy(more[1 - rank % 2]));
 }
 
+/* Calls that programs make and that look odd: in place where NCCL promises no result, nothing with no buffer,
+ * two messages to one rank, and collectives next to messages in one group. */
+static void habits(void)
+{
+    const int next = (rank + 1) % n, last = (rank + n - 1) % n;
+    NCCL(ncclAlltoAll(b, b, COUNT, ncclFloat, comm, stream));
+    NCCL(ncclGroupStart());
+    NCCL(ncclSend(b, COUNT, ncclFloat, next, comm, stream));
+    NCCL(ncclRecv(b, COUNT, ncclFloat, last, comm, stream));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, comm, stream));
+    NCCL(ncclSend(NULL, 0, ncclFloat, next, comm, stream));
+    NCCL(ncclRecv(NULL, 0, ncclFloat, last, comm, stream));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    NCCL(ncclSend(a, 10, ncclFloat, next, comm, stream));
+    NCCL(ncclSend(a + 10, 20, ncclFloat, next, comm, stream));
+    NCCL(ncclRecv(b, 10, ncclFloat, last, comm, stream));
+    NCCL(ncclRecv(b + 10, 20, ncclFloat, last, comm, stream));
+    NCCL(ncclAllReduce(a + 30, b + 30, 10, ncclFloat, ncclSum, comm, stream));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclBroadcast(rank == 0 ? a : NULL, b + COUNT, 10, ncclFloat, 0, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("two messages", b, 30, (float)(1000 * last), 1);
+    expect("and a sum", b + 30, 10, sum_of_first() + (float)(30 * n), (float)n);
+    expect("from rank 0's buffer", b + COUNT, 10, 0, 1);
+    NCCL(ncclGroupStart()); /* each rank's part to all, then sums of parts in place */
+    for (int p = 0; p < n; p++)
+        NCCL(ncclBroadcast(a, b + p * 10, 10, ncclFloat, p, comm, stream));
+    for (int i = 0; i < 2; i++)
+        NCCL(
+            ncclReduceScatter(a + i * 10 * n, a + (i * n + rank) * 10, 10, ncclFloat, ncclSum, comm, stream));
+    NCCL(ncclGroupEnd());
+    CUDA(cudaStreamSynchronize(stream));
+    for (int p = 0; p < n; p++)
+        expect("all parts", b + p * 10, 10, (float)(1000 * p), 1);
+    for (int i = 0; i < 2; i++)
+        expect("my part", a + (i * n + rank) * 10, 10, sum_of_first() + (float)(10 * n * (i * n + rank)),
+               (float)n);
+}
+
 static ncclResult_t wait_for_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -283,6 +325,7 @@ int main(int argc, char **argv)
                  {"two", two},
                  {"ids", ids},
                  {"order", order},
+                 {"habits", habits},
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
