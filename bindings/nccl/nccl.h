@@ -14,6 +14,7 @@
 #define NCCL_MAJOR            2
 #define NCCL_MINOR            28
 #define NCCL_PATCH            9
+#define NCCL_SUFFIX           ""
 #define NCCL_VERSION(x, y, z) ((x) <= 2 && (y) <= 8 ? (x)*1000 + (y)*100 + (z) : (x)*10000 + (y)*100 + (z))
 #define NCCL_VERSION_CODE     NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)
 
@@ -79,6 +80,9 @@ typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarRes
 #define NCCL_CONFIG_UNDEF_PTR       NULL
 #define NCCL_UNDEF_FLOAT            -1.0f
 #define NCCL_SPLIT_NOCOLOR          -1
+#define NCCL_CTA_POLICY_DEFAULT     0x00
+#define NCCL_CTA_POLICY_EFFICIENCY  0x01
+#define NCCL_CTA_POLICY_ZERO        0x02
 #define NCCL_WIN_DEFAULT            0x00
 #define NCCL_WIN_COLL_SYMMETRIC     0x01
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096

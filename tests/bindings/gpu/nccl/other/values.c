@@ -28,7 +28,8 @@ int main(void)
     SHOW(NCCL_UNIQUE_ID_BYTES), SHOW(sizeof(ncclUniqueId)), SHOW(NCCL_SPLIT_NOCOLOR),
         SHOW(NCCL_CONFIG_UNDEF_INT);
     SHOW(NCCL_WIN_DEFAULT), SHOW(NCCL_WIN_COLL_SYMMETRIC), SHOW(NCCL_WIN_REQUIRED_ALIGNMENT);
-    SHOW(NCCL_SHRINK_DEFAULT), SHOW(NCCL_SHRINK_ABORT);
+    SHOW(NCCL_SHRINK_DEFAULT), SHOW(NCCL_SHRINK_ABORT), SHOW(NCCL_VERSION_CODE), SHOW(sizeof(NCCL_SUFFIX));
+    SHOW(NCCL_CTA_POLICY_DEFAULT), SHOW(NCCL_CTA_POLICY_EFFICIENCY), SHOW(NCCL_CTA_POLICY_ZERO);
     FIELD(ncclConfig_t, magic), FIELD(ncclConfig_t, version), FIELD(ncclConfig_t, blocking);
     FIELD(ncclConfig_t, cgaClusterSize), FIELD(ncclConfig_t, minCTAs), FIELD(ncclConfig_t, maxCTAs);
     FIELD(ncclConfig_t, netName), FIELD(ncclConfig_t, splitShare), FIELD(ncclConfig_t, trafficClass);
