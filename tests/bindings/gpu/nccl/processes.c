@@ -141,14 +141,30 @@ static void ids(void)
         NCCL(ncclCommDestroy(more[i]));
 }
 
-/* Communicators of two ids end in another order on each process. */
+/* Communicators of two ids end in another order on each process; another one ends late, while rank 0, which has
+ * ended it, captures a graph. */
 static void order(void)
 {
-    ncclComm_t more[2];
-    for (int i = 0; i < 2; i++)
+    ncclComm_t more[3];
+    cudaGraph_t graph;
+    for (int i = 0; i < 3; i++)
         NCCL(ncclCommInitRank(&more[i], n, new_id(rank == 0), rank));
     NCCL(ncclCommDestroy(more[rank % 2]));
     NCCL(ncclCommDestroy(more[1 - rank % 2]));
+    if (rank == 0) {
+        NCCL(ncclCommDestroy(more[2]));
+        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    }
+    const ncclUniqueId id = new_id(rank == 0); /* the others wait for its file */
+    if (rank > 0) {
+        NCCL(ncclCommDestroy(more[2]));
+    } else {
+        (void)usleep(500 * 1000);
+        CUDA(cudaMemsetAsync(b, 0, sizeof *b, stream));
+        CUDA(cudaStreamEndCapture(stream, &graph));
+        CUDA(cudaGraphDestroy(graph));
+    }
+    (void)id;
 }
 
 /* Calls that programs make and that look odd: in place where NCCL promises no result, nothing with no buffer,
