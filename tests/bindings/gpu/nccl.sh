@@ -59,6 +59,12 @@ want "several ranks of a process, through the host" 0
 job several dead 3 --no-kill-on-bad-exit
 want "two ranks that die with their process" 137 'rank [45] died'
 check "the others go on: $(cat "$W/err")" [ "$(grep -c 'goes on' "$W/out")" = 2 ]
+job processes windows 2
+want "windows" 0
+check "nothing on stderr" [ ! -s "$W/err" ]
+GYRE_CUDA_PATH=staged job processes windows 2
+want "windows that no peer can read" 0
+check "one line from each rank, not for each window" [ "$(grep -c 'no peer would read' "$W/err")" = 2 ]
 # sums of 8-bit floats: by the host alone
 job processes float8 3
 want "8-bit floats on the device" 1 'ncclAllReduce: .*device code has no sum of float8_e4m3: .*GYRE_CUDA_PATH=staged'

@@ -209,6 +209,21 @@ static void habits(void)
                (float)n);
 }
 
+static void windows(void)
+{
+    enum { BYTES = 8192, MANY = 3 };
+    void *buffer[MANY];
+    ncclWindow_t window[MANY];
+    for (int i = 0; i < MANY; i++) {
+        NCCL(ncclMemAlloc(&buffer[i], BYTES));
+        NCCL(ncclCommWindowRegister(comm, buffer[i], BYTES, &window[i], NCCL_WIN_COLL_SYMMETRIC));
+    }
+    for (int i = 0; i < MANY; i++) {
+        NCCL(ncclCommWindowDeregister(comm, window[i]));
+        NCCL(ncclMemFree(buffer[i]));
+    }
+}
+
 static ncclResult_t wait_for_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -342,6 +357,7 @@ int main(int argc, char **argv)
                  {"ids", ids},
                  {"order", order},
                  {"habits", habits},
+                 {"windows", windows},
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
