@@ -20,8 +20,8 @@ static base_time_t sooner(base_time_t a, base_time_t b)
     return a < b ? a : b;
 }
 
-/* The handshake with what answers at one address of `root`. Other than OK (quiet): NOT_FOUND: nobody is
- * there, or it closed the connection. */
+/* The handshake with what answers at one address of `root`. Other than OK: NOT_FOUND (quiet): nobody is
+ * there, or it closed the connection; else as boot_hand_shake. */
 static gyre_status_t try_address(const struct addrinfo *at, const char *root, const unsigned char key[32],
                                  const boot_hello_t *hello, base_time_t deadline, boot_patience_t *patience,
                                  boot_conn_t *conn)
@@ -48,16 +48,18 @@ static gyre_status_t try_address(const struct addrinfo *at, const char *root, co
     return st == GYRE_ERR_TRANSPORT ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "it closed the connection") : st;
 }
 
-/* Tries all addresses of `root` once. Other than OK (quiet): what the last one met; NOT_FOUND: nobody is
+/* Tries all addresses of `root` once. Other than OK: what the last one met; NOT_FOUND (quiet): nobody is
  * there, *why says why. One of several may be another's: what that says is the reason if rank 0 is at none.
- * Where the time is over during the look-up, what an earlier attempt has met stays the reason. */
+ * AUTH: it is a job's rank 0, and nobody else answers: as with one address, that is not tried again. Where
+ * the time is over during the look-up, what an earlier attempt has met stays the reason. INVALID (logged):
+ * root is not host:port. */
 static gyre_status_t try_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline, boot_patience_t *patience, boot_conn_t *conn, char *why,
                               size_t why_bytes)
 {
     char host[256], other[256] = "";
     struct addrinfo *all = NULL;
-    gyre_status_t st = GYRE_ERR_NOT_FOUND;
+    gyre_status_t st = GYRE_ERR_NOT_FOUND, met = GYRE_OK; /* met: by the last that answered, with `other` */
     int port;
     if (!boot_root_split(root, host, &port))
         return gyre_fail(GYRE_ERR_INVALID, "the root \"%s\" is not host:port", root);
@@ -74,13 +76,15 @@ static gyre_status_t try_root(const char *root, const unsigned char key[32], con
         if (st == GYRE_OK)
             break;
         snprintf(why, why_bytes, "%s", gyre_last_error());
-        if (st != GYRE_ERR_NOT_FOUND)
+        if (st != GYRE_ERR_NOT_FOUND) {
+            met = st;
             snprintf(other, sizeof(other), "%s", why);
+        }
     }
     freeaddrinfo(all);
-    if (st == GYRE_ERR_NOT_FOUND && *other != '\0')
+    if (st == GYRE_ERR_NOT_FOUND && met != GYRE_OK)
         snprintf(why, why_bytes, "%s", other);
-    return st;
+    return st == GYRE_ERR_NOT_FOUND && met == GYRE_ERR_AUTH ? gyre_fail_quiet(met, "%s", other) : st;
 }
 
 gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,

@@ -113,11 +113,40 @@ static void no_rank(void **state)
     boot_job_end(&job);
 }
 
+/* Rank 0 answers at one of them, and does not know this rank's secret: no later attempt would help. */
+static void another_secret(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        boot_job_t job;
+        attempt_t root, a;
+        addresses[first] = "127.0.0.1";
+        addresses[1 - first] = "127.0.0.3";
+        boot_job_begin(&job, 2);
+        attempt_start(&root, &job, 0, 60.0);
+        boot_job_identity(&job, 1, &a.who);
+        snprintf(a.who.root, sizeof(a.who.root), "two.addresses:%d", job.port);
+        a.who.secret[3] ^= 1;
+        a.seconds = 60.0;
+        attempt_main(&a);
+        assert_int_equal(a.status, GYRE_ERR_AUTH);
+        assert_non_null(strstr(a.error, "GYRE_SECRET"));
+        assert_true(a.took < 30000000000);
+        attempt_start(&a, &job, 1, 60.0); /* the right one still gets in */
+        attempt_end(&root);
+        attempt_end(&a);
+        assert_int_equal(root.status, GYRE_OK);
+        assert_int_equal(a.status, GYRE_OK);
+        boot_job_end(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_program),
         cmocka_unit_test(no_rank),
+        cmocka_unit_test(another_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
