@@ -52,7 +52,6 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
     c->send_count = c->recv_count = 0;
     c->shown = count;
     c->v = 0;
-    c->inside = COLL_INSIDE_NONE;
     c->scale = 1.0;
     c->tag = comm->options.tag;
     c->request = how.request;
@@ -107,7 +106,7 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
     coll_call_t c;
     const char *name = coll_call_name(COLL_ALL_REDUCE, 0, inside);
     CHECK(begin(&c, name, COLL_ALL_REDUCE, send, recv, count, type, comm, how));
-    c.inside = inside;
+    c.shape.inside = (uint8_t)inside;
     CHECK(with_redop(&c, op));
     c.send_count = c.recv_count = count;
     c.shape.in_place = send == recv;
@@ -158,8 +157,7 @@ static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre
     coll_call_t c;
     const char *name = coll_call_name(COLL_ALL_GATHER, 0, inside);
     CHECK(begin(&c, name, COLL_ALL_GATHER, send, recv, count, type, comm, how));
-    c.inside = inside;
-    c.shape.inside = inside != COLL_INSIDE_NONE;
+    c.shape.inside = (uint8_t)inside;
     CHECK(blocks(&c, count, &c.recv_count));
     c.send_count = count;
     c.shape.uniform = 1;
@@ -361,8 +359,7 @@ static gyre_status_t barrier(gyre_comm_t *comm, coll_inside_t inside, how_t how)
     coll_call_t c;
     const char *name = coll_call_name(COLL_BARRIER, 0, inside);
     CHECK(begin(&c, name, COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
-    c.inside = inside;
-    c.shape.inside = inside != COLL_INSIDE_NONE;
+    c.shape.inside = (uint8_t)inside;
     return coll_call_start(&c);
 }
 

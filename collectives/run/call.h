@@ -18,7 +18,6 @@ typedef struct {
     size_t send_count, recv_count;
     size_t shown; /* the count as the caller gave it */
     int v;        /* the form with a count per rank */
-    coll_inside_t inside;
     double scale;
     uint32_t tag; /* comm_call_t.user_tag */
     int streamed; /* gyre_x_stream: on `stream` */
@@ -54,11 +53,11 @@ static inline gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *pla
     comm_call_t call = plan->call;
     call.count = c->shown;
     call.user_tag = c->tag;
-    if (c->inside) {
-        call.redop = (uint8_t)c->inside;
+    if (c->shape.inside) {
+        call.redop = c->shape.inside;
         call.flags |= COMM_CALL_INSIDE;
-        call.sig = (call.sig + coll_inside_kind(c->inside)) * 0x9E3779B1u;
-        call.user_tag = c->inside == COLL_INSIDE_EXACT ? c->tag : 0;
+        call.sig = (call.sig + coll_inside_kind((coll_inside_t)c->shape.inside)) * 0x9E3779B1u;
+        call.user_tag = c->shape.inside == COLL_INSIDE_EXACT ? c->tag : 0;
     }
     coll_plan_hold(plan); /* the end of the call releases it */
     if (plan->oneshot && !c->request && !c->comm->head && !coll_group_open())

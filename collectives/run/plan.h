@@ -31,7 +31,7 @@ typedef struct {
     gyre_order_t order; /* DEFAULT: as CANONICAL */
     int root;
     bool scaled, in_place, uniform;
-    bool inside; /* of Gyre's own: the program names no algorithm for it */
+    uint8_t inside; /* coll_inside_t; not NONE: of Gyre's own, for which the program names no algorithm */
     size_t count;
     const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
 } coll_shape_t;
@@ -40,7 +40,7 @@ typedef struct {
 static inline int coll_shape_alike(const coll_shape_t *a, const coll_shape_t *b)
 {
     enum { PLAIN = offsetof(coll_shape_t, counts), WORDS = PLAIN / sizeof(uint64_t) };
-    _Static_assert(PLAIN == 5 * sizeof(int) + 4 * sizeof(bool) + sizeof(size_t),
+    _Static_assert(PLAIN == 5 * sizeof(int) + 3 * sizeof(bool) + sizeof(uint8_t) + sizeof(size_t),
                    "what is compared has no padding");
     uint64_t differ = 0;
     for (size_t i = 0; i < WORDS; i++) {

@@ -226,8 +226,9 @@ static void own_calls(void)
 {
     gyre_comm_t *comm, *part;
     void *shared;
+    gyre_exact_t *exact;
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    options.algorithm = "all_gather:tree,barrier:ring";
+    options.algorithm = "all_gather:tree,barrier:ring,all_reduce:bruck";
     MP_OK(gyre_comm_dup(world, &comm));
     MP_OK(gyre_comm_set(comm, &options));
     refused(gyre_all_gather(a, b, 1, GYRE_FLOAT32, comm), GYRE_ERR_UNSUPPORTED, "does not serve this");
@@ -236,6 +237,9 @@ static void own_calls(void)
     MP_OK(gyre_comm_destroy(part));
     MP_OK(gyre_mem_alloc_shared(comm, 8, &shared));
     MP_OK(gyre_mem_free(shared));
+    MP_OK(gyre_exact_create(&exact));
+    MP_OK(gyre_exact_all_reduce(exact, comm));
+    MP_OK(gyre_exact_destroy(exact));
     refused(gyre_all_gather(a, b, 1, GYRE_FLOAT32, comm), GYRE_ERR_UNSUPPORTED, "does not serve this");
     MP_OK(gyre_comm_set(comm, NULL));
     works(comm);
