@@ -293,10 +293,29 @@ static void late_in_team(const gyre_comm_t *comm, const gyre_request_t *r, char 
                 "queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or other work that keeps the device");
 }
 
-/* The n blockers of an operation, and who is at the end of their chain. ABORTED: another rank has found out
- * and has aborted. */
-static gyre_status_t late_text(const gyre_comm_t *comm, const blocker_t *list, int n, char *text,
-                               size_t bytes)
+/* Each rank knows its own counts only, and empty blocks are not sent. So a rank may have left a call in which
+ * another one waits for it. */
+static int is_uneven(const comm_call_t *call)
+{
+    return call->flags & COMM_CALL_V &&
+           (call->op == COLL_GATHER || call->op == COLL_SCATTER || call->op == COLL_ALL_TO_ALL);
+}
+
+/* What a circle of two calls of one communicator comes from, if one of them is such a call. */
+static void add_uneven(text_t *t, const gyre_comm_t *comm, const comm_call_t *mine, int peer)
+{
+    comm_call_t theirs = {0};
+    const int known = comm_group_peer_call(comm->group, peer, &theirs);
+    const comm_call_t *call = is_uneven(mine) ? mine : known && is_uneven(&theirs) ? &theirs : NULL;
+    if (call && (!known || theirs.seq != mine->seq))
+        add(t, "; so it is if a count of %s is 0 on one rank and not on the other",
+            coll_call_name((coll_op_t)call->op, 1, COLL_INSIDE_NONE));
+}
+
+/* The n blockers of an operation, whose call is `mine`, and who is at the end of their chain. ABORTED:
+ * another rank has found out and has aborted. */
+static gyre_status_t late_text(const gyre_comm_t *comm, const comm_call_t *mine, const blocker_t *list, int n,
+                               char *text, size_t bytes)
 {
     comm_blame_t blame = {.rank = -1};
     text_t t = {text, bytes};
@@ -336,6 +355,8 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const blocker_t *list, i
         add(&t, "%s%s ", i > 0 ? ", " : "", list[i].how);
         add_rank(&t, comm, comm->world_ranks[list[i].peer]);
     }
+    if (blame.circle)
+        add_uneven(&t, comm, mine, list[first].peer);
     return GYRE_OK;
 }
 
@@ -358,6 +379,7 @@ void coll_speak_up(gyre_request_t *r, int driving)
     gyre_comm_t *comm = r->comm;
     comm_boot_t *boot = comm->world->boot;
     blocker_t list[BLOCKERS];
+    comm_call_t call = {0};
     char mine[160], late[900], end[64] = "there is no deadline (GYRE_TIMEOUT=0)";
     int n = 0;
     if (!boot || (!driving && !coll_try_drive(comm)))
@@ -366,11 +388,13 @@ void coll_speak_up(gyre_request_t *r, int driving)
     if (is_long(comm, now))
         n = find_blockers(r, list);
     const double waited = (double)(now - comm->still_since) * 1e-9;
-    if (n > 0)
-        coll_call_text(&coll_request_named(r)->call, mine, sizeof mine);
+    if (n > 0) {
+        call = coll_request_named(r)->call;
+        coll_call_text(&call, mine, sizeof mine);
+    }
     if (!driving)
         coll_stop_driving(comm);
-    if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, list, n, late, sizeof late) != GYRE_OK)
+    if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, &call, list, n, late, sizeof late) != GYRE_OK)
         return;
     const char *job = comm->world->job;
     if (comm->timeout_s > 0)
@@ -486,7 +510,7 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
         } else {
             blocker_t list[BLOCKERS];
             log_open_steps(r);
-            st = late_text(comm, list, find_blockers(r, list), late, sizeof late);
+            st = late_text(comm, &r->call, list, find_blockers(r, list), late, sizeof late);
             if (st != GYRE_OK)
                 return st;
             comm_group_unanswered(comm->group, unanswered, sizeof unanswered);

@@ -20,6 +20,9 @@
  * undefined. Over shared memory and verbs, no rank and no adapter writes to the buffers after the call has
  * returned the error, and what is still read from them is not used. Over UCX that holds after the
  * communicator was destroyed or shrunk (docs/transports.md).
+ * MISMATCH is found where a rank reads what another one sent. Where none does (two roots of a broadcast, a
+ * count of gatherv, scatterv or all_to_allv that is 0 at one end: empty blocks are not sent), a later call
+ * finds it. A rank that waits for such a block may get TIMEOUT, and a short block may stay unread.
  *
  * Results follow one canonical order over the ranks and depend on inputs and n alone (docs/contract.md). */
 #ifndef GYRE_COLLECTIVES_H
