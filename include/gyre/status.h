@@ -59,8 +59,9 @@ GYRE_API gyre_scope_t gyre_status_scope(gyre_status_t status);
 GYRE_API const char *gyre_status_string(gyre_status_t status);
 
 /* The text of the last error of this thread: rank, peer, operation, its arguments, and what to do. Empty
- * if there was none; never NULL. UTF-8, with ? for what is none. Owned by Gyre; valid until the next failing call of this thread. Gyre has
- * logged it on stderr already, unless GYRE_LOG is none: a program that prints it as well shows it twice. */
+ * if there was none; never NULL. UTF-8: other bytes, as of a file's name, are ?. Owned by Gyre; valid until
+ * the next failing call of this thread. Gyre has logged it on stderr already, unless GYRE_LOG is none: a
+ * program that prints it as well shows it twice. */
 GYRE_API const char *gyre_last_error(void);
 
 #ifdef __cplusplus
