@@ -110,19 +110,58 @@ verbs_patience_t verbs_patience(double deadline)
 
 /* ---- ports --------------------------------------------------------------------------------------------- */
 
+/* Is `port` the one, or one of the device, that the item of a list names? item: [bytes] */
+static int names(const char *item, size_t bytes, const verbs_port_t *port)
+{
+    const size_t length = strlen(port->name);
+    char *end;
+
+    if (bytes < length || strncmp(item, port->name, length) != 0)
+        return 0;
+    if (bytes == length)
+        return 1;
+    return item[length] == ':' && strtol(item + length + 1, &end, 10) == port->port && end == item + bytes;
+}
+
 /* Is `port` one that `list` names? */
 static int named(const verbs_port_t *port, const char *list)
 {
-    size_t length = strlen(port->name);
-
-    while (*list) {
-        size_t word = strcspn(list, ",");
-        if (word >= length && strncmp(list, port->name, length) == 0 &&
-            (word == length || (list[length] == ':' && atoi(list + length + 1) == port->port)))
+    for (size_t word; *list; list += word + (list[word] == ',')) {
+        word = strcspn(list, ",");
+        if (names(list, word, port))
             return 1;
-        list += word + (list[word] == ',');
     }
     return 0;
+}
+
+/* Ports that the user names must all be there, and of one link layer. 0: they are not; why: what is wrong. */
+static int check_list(const verbs_port_t *ports, int n, const char *list, char *why, size_t bytes)
+{
+    int roce[2] = {0, 0};
+
+    for (int i = 0; i < n; i++)
+        roce[ports[i].roce != 0] |= ports[i].active && named(&ports[i], list);
+    for (const char *item = list; *item;) {
+        const size_t word = strcspn(item, ",");
+        const verbs_port_t *seen = &ports[0];
+        int found = 0;
+        for (int i = 0; i < n && !found; i++) {
+            found = names(item, word, &ports[i]) && ports[i].active;
+            if (names(item, word, &ports[i]))
+                seen = &ports[i];
+        }
+        if (!found) {
+            snprintf(why, bytes, "GYRE_VERBS_DEVICES=%.100s names no active port with %.*s; %s port %d is %s",
+                     list, (int)(word < 64 ? word : 64), item, seen->name, seen->port,
+                     seen->active ? "there" : seen->state);
+            return 0;
+        }
+        item += word + (item[word] == ',');
+    }
+    if (roce[0] && roce[1])
+        snprintf(why, bytes,
+                 "GYRE_VERBS_DEVICES=%.100s names ports of InfiniBand and of RoCE: no ranks use both", list);
+    return !(roce[0] && roce[1]);
 }
 
 /* Orders active ports: nearer first, then faster, then by name and number. Hosts of one kind thus number
@@ -154,13 +193,11 @@ static int best_of(const verbs_port_t *ports, int n, const char *list, const int
     return best;
 }
 
-/* Can the port be a further rail with the first one? A port that the user names is taken; only link layers
- * cannot be mixed. */
+/* Can the port be a further rail with the first one? A port that the user names is taken. */
 static int goes_with(const verbs_port_t *port, const verbs_port_t *first, const char *list)
 {
-    if (port->roce != first->roce)
-        return 0;
-    return *list || (port->distance == first->distance && port->gbits * 2 >= first->gbits);
+    return *list || (port->roce == first->roce && port->distance == first->distance &&
+                     port->gbits * 2 >= first->gbits);
 }
 
 int verbs_ports_choose(const verbs_port_t *ports, int n, const char *list, int most, int *chosen, char *why,
@@ -171,6 +208,8 @@ int verbs_ports_choose(const verbs_port_t *ports, int n, const char *list, int m
 
     for (int i = 0; i < n; i++)
         active += ports[i].active;
+    if (*list && active > 0 && !check_list(ports, n, list, why, bytes))
+        return 0;
     for (int next; seen < 64 && (next = best_of(ports, n, list, looked, seen)) >= 0;) {
         looked[seen++] = next;
         if (count < most && (count == 0 || goes_with(&ports[next], &ports[chosen[0]], list)))
@@ -186,14 +225,11 @@ int verbs_ports_choose(const verbs_port_t *ports, int n, const char *list, int m
     else if (n == 0)
         snprintf(why, bytes,
                  "there is no RDMA device: is the adapter's driver loaded (ls /sys/class/infiniband)?");
-    else if (active == 0)
+    else
         snprintf(why, bytes,
                  "none of the %d ports is active (%s port %d is %s): look at the cable, the "
                  "interface and the subnet manager",
                  n, ports[0].name, ports[0].port, ports[0].state);
-    else
-        snprintf(why, bytes, "GYRE_VERBS_DEVICES=%s names no active port; there is %s port %d", list,
-                 ports[0].name, ports[0].port);
     return count;
 }
 

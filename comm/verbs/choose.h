@@ -59,9 +59,10 @@ typedef struct {
 } verbs_port_t;
 
 /* Chooses up to `most` of ports[n] to stripe over. Candidates are those named in `list` ("mlx5_0,mlx5_1:2";
- * without a port number all ports of the device). With an empty list: the nearest ports of one link layer
- * that are at least half as fast as the fastest of them. chosen: [most] indices. Returns how many, 0 if no
- * port qualifies; why: [bytes] what decided, or what is missing. */
+ * without a port number all active ports of the device): all of them must be there, and of one link layer.
+ * With an empty list: the nearest ports of one link layer that are at least half as fast as the fastest of
+ * them. chosen: [most] indices. Returns how many, 0 if no port qualifies; why: [bytes] what decided, or what
+ * is missing. */
 int verbs_ports_choose(const verbs_port_t *ports, int n, const char *list, int most, int *chosen, char *why,
                        size_t bytes);
 

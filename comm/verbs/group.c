@@ -445,6 +445,19 @@ static gyre_status_t judge(comm_group_t *group, int quiet)
     return GYRE_OK;
 }
 
+/* Of the ranks of one host, one says so; aloud if the program's user has named ports. */
+static void say_why_not(const comm_group_t *group)
+{
+    for (int r = 0; r < group->rank; r++) {
+        if (group->host_of[r] == group->host_of[group->rank])
+            return;
+    }
+    if (*base_setting_string(SET_VERBS_DEVICES))
+        log_warning("%s: UCX is used between hosts", gyre_last_error());
+    else
+        log_info("%s", gyre_last_error());
+}
+
 /* Makes the group's objects and sends the others this rank's record, with what it knows so far. */
 static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *intros, verbs_try_t **try,
                                comm_all_gather_fn all_gather, void *user)
@@ -454,7 +467,7 @@ static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *in
 
     mine.card.status = (int32_t)begin(group, quiet, &mine, try);
     if (quiet && mine.card.status != GYRE_OK)
-        log_info("%s", gyre_last_error());
+        say_why_not(group);
     status = all_gather(user, &mine, sizeof mine, intros);
     if (status != GYRE_OK)
         return status;

@@ -135,10 +135,14 @@ static void test_ports(void **state)
     assert_int_equal(count_of(ports, 7, "mlx5_3,mlx5_0:1", 4, which, "GYRE_VERBS_DEVICES"), 2);
     assert_int_equal(which[0], 3);
     assert_int_equal(which[1], 0);
-    assert_int_equal(count_of(ports, 7, "mlx4_0,bnxt_0", 4, which, "GYRE_VERBS_DEVICES"),
-                     1);                                                               /* never mixed */
+    assert_int_equal(count_of(ports, 7, "mlx5_0,mlx5_1,mlx5_2", 2, which, "GYRE_VERBS_DEVICES"), 2);
+    assert_int_equal(count_of(ports, 7, "mlx4_0,bnxt_0", 4, which, "InfiniBand and of RoCE"), 0);
     assert_int_equal(count_of(ports, 7, "mlx5", 4, which, "names no active port"), 0); /* a name, no prefix */
-    assert_int_equal(count_of(ports, 7, "mlx5_0:2", 4, which, "names no active port"), 0);
+    assert_int_equal(count_of(ports, 7, "mlx5_0:2", 4, which, "mlx5_0 port 2 is DOWN"), 0);
+    /* all must be there */
+    assert_int_equal(count_of(ports, 7, "mlx5_0,mlx5_9", 4, which, "no active port with mlx5_9"), 0);
+    assert_int_equal(count_of(ports, 7, "mlx5_0:2,mlx5_1", 4, which, "mlx5_0 port 2 is DOWN"), 0);
+    assert_int_equal(count_of(ports, 7, "mlx5_0:1x", 4, which, "no active port with mlx5_0:1x"), 0);
     assert_int_equal(count_of(ports + 4, 1, "", 4, which, "mlx5_0 port 2 is DOWN"), 0);
     assert_int_equal(count_of(ports, 0, "", 4, which, "no RDMA device"), 0);
     assert_int_equal(count_of(ports + 6, 1, "", 4, which, "the only port"), 1);
