@@ -479,7 +479,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
         snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
     }
     char why[420] = "all ranks must make the same calls with the same arguments in the same order";
-    if (r->call.seq == theirs.seq && same_call(&r->call, &theirs))
+    if (own.seq == theirs.seq && same_call(&own, &theirs))
         snprintf(why, sizeof why,
                  "the arguments agree as far as they are shown, so the ranks differ in uneven counts, in the "
                  "size of a type of gyre_type_create or in settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, "

@@ -308,6 +308,19 @@ static void empty_at_one_end(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+/* The other way round: nobody reads the block that rank 1 sends, before the next call of that kind. */
+static gyre_status_t unexpected_block(gyre_comm_t *comm)
+{
+    const size_t counts[2][4] = {{4, 0, 4, 4}, {4, 4, 4, 4}};
+    float mine[4] = {0}, all[16];
+    for (int i = 0; i < 2; i++) {
+        gyre_status_t st = gyre_gatherv(mine, 4, all, counts[i], NULL, GYRE_FLOAT32, 0, comm);
+        if (st != GYRE_OK)
+            return st;
+    }
+    return gyre_barrier(comm);
+}
+
 int main(void)
 {
     MP_OK(gyre_init(NULL, &world));
@@ -326,6 +339,7 @@ int main(void)
         disagree(other_form, GYRE_ERR_MISMATCH, "called all_to_allv #1 (count ");
         disagree(other_split, GYRE_ERR_MISMATCH, "called gyre_comm_split #1");
         disagree(other_exact, GYRE_ERR_MISMATCH, "called gyre_exact_all_reduce #1");
+        disagree(unexpected_block, GYRE_ERR_MISMATCH, "differ in uneven counts");
         disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
         disagree(poll_for_abort, GYRE_ERR_ABORTED, "enough");
         disagree(abort_it, GYRE_ERR_ABORTED, "the test says so");
