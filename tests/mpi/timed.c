@@ -26,7 +26,7 @@ static call_t *next(const char *name)
     call_t *real;
     void *symbol = dlsym(RTLD_NEXT, name);
     if (symbol == NULL) {
-        fprintf(stderr, "timed: no %s behind this one\n", name);
+        fprintf(stderr, "timed: no %s after this one\n", name);
         abort();
     }
     memcpy(&real, &symbol, sizeof(real));
