@@ -245,9 +245,10 @@ size_t zero_plan_levels(const zero_plan_t *plan)
     return plan->adds ? optim_stack_levels(c->blocks, c->block_group) * plan->grads * plan->grad_bytes : 0;
 }
 
-/* rounds 0: without those of Muon, whose memory is the same on all ranks; with many ranks they take long. */
-static gyre_status_t make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                          size_t rank, size_t lanes, int rounds, zero_plan_t *plan)
+/* The buckets and this rank's shards of them: all that is a rank's own, but for its part in Muon. finish
+ * follows. */
+static gyre_status_t begin(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                           size_t rank, size_t lanes, zero_plan_t *plan)
 {
     *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank, .lanes = lanes};
     optim_zero_config_t *c = &plan->config;
@@ -266,22 +267,27 @@ static gyre_status_t make(const model_params_t *params, const optim_zero_config_
         zero_plan_free(plan);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %zu parameters", params->rows);
     }
-    int half = c->precision != MODEL_FLOAT32, many = ranks > 1;
-    plan->weight_bytes = half ? sizeof(uint16_t) : sizeof(float);
+    plan->weight_bytes = c->precision != MODEL_FLOAT32 ? sizeof(uint16_t) : sizeof(float);
     plan->grad_bytes = c->grad16 ? sizeof(uint16_t) : sizeof(float);
     plan->adds = !c->weights_only && zero_plan_reductions(plan) > 1;
     plan->grad_shards = c->stage >= 2 || (c->stage == 1 && plan->adds);
     make_buckets(plan);
+    return GYRE_OK;
+}
+
+static gyre_status_t finish(zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    const int half = c->precision != MODEL_FLOAT32, many = plan->ranks > 1;
+    gyre_status_t status = GYRE_OK;
     measure_units(plan);
     plan->gathers = c->stage == 3 && many;
     if (((c->stage >= 2 && many && !c->weights_only) || plan->adds))
         status = make_pools(plan);
-    if (status == GYRE_OK && rounds)
+    if (status == GYRE_OK)
         status = zero_plan_rounds(plan);
-    if (status != GYRE_OK) {
-        zero_plan_free(plan);
+    if (status != GYRE_OK)
         return status;
-    }
     measure_staging(plan);
     plan->expands = half && !c->on_device;
     if (plan->gathers || plan->expands)
@@ -292,7 +298,10 @@ static gyre_status_t make(const model_params_t *params, const optim_zero_config_
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
                              size_t rank, size_t lanes, zero_plan_t *plan)
 {
-    return make(params, config, ranks, rank, lanes, 1, plan);
+    gyre_status_t status = begin(params, config, ranks, rank, lanes, plan);
+    if (status == GYRE_OK && (status = finish(plan)) != GYRE_OK)
+        zero_plan_free(plan);
+    return status;
 }
 
 void zero_plan_free(zero_plan_t *plan)
@@ -324,6 +333,19 @@ const char *optim_memory_name(optim_memory_t kind)
     return (size_t)kind < OPTIM_MEMORY_KINDS ? name[kind] : "unknown";
 }
 
+/* Bytes of moments, but for those of a tied row. */
+static size_t moments_of(const zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    size_t sum = 0;
+    if (c->offload || c->weights_only)
+        return 0;
+    for (size_t b = 0; b < plan->buckets; b++)
+        if (plan->bucket[b].alias == MODEL_NONE && !plan->bucket[b].tied)
+            sum += plan->bucket[b].own * 2 * sizeof(float);
+    return sum - (plan->state - plan->seconds) * sizeof(float);
+}
+
 static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KINDS])
 {
     const optim_zero_config_t *c = &plan->config;
@@ -338,10 +360,9 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
             c->weights_only ? 0 : (plan->grad_shards ? k->own : k->count) * plan->grad_bytes;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MASTER] +=
             state && half ? k->own * sizeof(float) : 0;
-        bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MOMENTS] += state ? k->own * 2 * sizeof(float) : 0;
+        bytes[OPTIM_MEMORY_TIED] += state && k->tied ? k->own * 2 * sizeof(float) : 0;
     }
-    if (!c->offload && !c->weights_only)
-        bytes[OPTIM_MEMORY_MOMENTS] -= (plan->state - plan->seconds) * sizeof(float);
+    bytes[OPTIM_MEMORY_MOMENTS] = moments_of(plan);
     bytes[OPTIM_MEMORY_MUON] = (plan->muon.whole + plan->muon.work + plan->muon.pack) * sizeof(float);
     bytes[OPTIM_MEMORY_ACCUMULATION] = c->weights_only ? 0 : zero_plan_sums(plan) + zero_plan_levels(plan);
     bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
@@ -385,66 +406,90 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
     sent[OPTIM_TRAFFIC_MUON] = zero_plan_muon_sent(plan);
 }
 
-/* What one store adds. rounds: of make. */
-static gyre_status_t predict(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                             size_t rank, size_t lanes, int rounds, size_t forward, size_t backward,
-                             size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
+/* ---- all stores of a run ------------------------------------------------------------------------------- */
+
+/* Looks at the plan of each store, whose buckets are made: what is not a rank's own takes longer. */
+typedef gyre_status_t look_fn_t(zero_plan_t *plan, void *user);
+
+static gyre_status_t look_at(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                             size_t rank, size_t lanes, look_fn_t *look, void *user)
 {
     zero_plan_t plan;
-    size_t more[OPTIM_MEMORY_KINDS];
-    uint64_t sends[OPTIM_TRAFFIC_KINDS];
-    gyre_status_t status = make(params, config, ranks, rank, lanes, rounds, &plan);
+    gyre_status_t status = begin(params, config, ranks, rank, lanes, &plan);
     if (status != GYRE_OK)
         return status;
-    predict_memory(&plan, more);
-    predict_traffic(&plan, forward, backward, sends);
-    for (size_t k = 0; bytes && k < OPTIM_MEMORY_KINDS; k++)
-        bytes[k] += more[k];
-    for (size_t k = 0; sent && k < OPTIM_TRAFFIC_KINDS; k++)
-        sent[k] += sends[k];
+    status = look(&plan, user);
     zero_plan_free(&plan);
-    return GYRE_OK;
+    return status;
 }
 
-static gyre_status_t predict_stores(const model_params_t *local, const optim_zero_config_t *config,
-                                    size_t dp_size, size_t dp_rank, int rounds, size_t forward,
-                                    size_t backward, size_t bytes[OPTIM_MEMORY_KINDS],
-                                    uint64_t sent[OPTIM_TRAFFIC_KINDS])
+static gyre_status_t look_at_stores(const model_params_t *local, const optim_zero_config_t *config,
+                                    size_t dp_size, size_t dp_rank, look_fn_t *look, void *user)
 {
     const size_t ep = config->ep;
     zero_experts_t *experts;
-    if (bytes)
-        memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
-    if (sent)
-        memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
     if (ep <= 1)
-        return predict(local, config, dp_size, dp_rank, 1, rounds, forward, backward, bytes, sent);
+        return look_at(local, config, dp_size, dp_rank, 1, look, user);
     gyre_status_t status = zero_experts_check(local, config, dp_size);
     if (status == GYRE_OK)
         status = zero_experts_create(local, &experts);
     if (status != GYRE_OK)
         return status;
-    status = predict(experts->table[0], config, dp_size, dp_rank, 1, rounds, forward, backward, bytes, sent);
+    status = look_at(experts->table[0], config, dp_size, dp_rank, 1, look, user);
     if (status == GYRE_OK)
-        status = predict(experts->table[1], config, dp_size / ep, dp_rank / ep, ep, rounds, forward, backward,
-                         bytes, sent);
+        status = look_at(experts->table[1], config, dp_size / ep, dp_rank / ep, ep, look, user);
     zero_experts_destroy(experts);
     return status;
+}
+
+typedef struct {
+    size_t forward, backward;
+    size_t *bytes;  /* [OPTIM_MEMORY_KINDS]; NULL: not wanted */
+    uint64_t *sent; /* [OPTIM_TRAFFIC_KINDS]; NULL: not wanted */
+} predicted_t;
+
+static gyre_status_t predict(zero_plan_t *plan, void *user)
+{
+    const predicted_t *all = user;
+    size_t more[OPTIM_MEMORY_KINDS];
+    uint64_t sends[OPTIM_TRAFFIC_KINDS];
+    gyre_status_t status = finish(plan);
+    if (status != GYRE_OK)
+        return status;
+    predict_memory(plan, more);
+    predict_traffic(plan, all->forward, all->backward, sends);
+    for (size_t k = 0; all->bytes && k < OPTIM_MEMORY_KINDS; k++)
+        all->bytes[k] += more[k];
+    for (size_t k = 0; all->sent && k < OPTIM_TRAFFIC_KINDS; k++)
+        all->sent[k] += sends[k];
+    return GYRE_OK;
 }
 
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
-    return predict_stores(local, config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+    predicted_t all = {.forward = forward, .backward = backward, .bytes = bytes, .sent = sent};
+    if (bytes)
+        memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
+    if (sent)
+        memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
+    return look_at_stores(local, config, dp_size, dp_rank, predict, &all);
+}
+
+static gyre_status_t predict_moments(zero_plan_t *plan, void *user)
+{
+    size_t *sum = user;
+    *sum += moments_of(plan);
+    return GYRE_OK;
 }
 
 gyre_status_t optim_zero_predict_moments(const model_params_t *local, const optim_zero_config_t *config,
                                          size_t dp_size, size_t dp_rank, size_t *bytes)
 {
-    size_t all[OPTIM_MEMORY_KINDS];
-    const gyre_status_t status = predict_stores(local, config, dp_size, dp_rank, 0, 1, 1, all, NULL);
+    size_t sum = 0;
+    gyre_status_t status = look_at_stores(local, config, dp_size, dp_rank, predict_moments, &sum);
     if (status == GYRE_OK)
-        *bytes = all[OPTIM_MEMORY_MOMENTS];
+        *bytes = sum;
     return status;
 }

@@ -16,6 +16,7 @@ typedef struct {
     const pipe_recipe_t *recipe;
     const plan_trainer_t *how;
     optim_zero_config_t zero;
+    int stored;   /* as of plan_trainer */
     size_t micro; /* sequences of a micro-batch */
     pipe_schedule_t *step, *evaluation;
     model_params_t *whole;
@@ -211,7 +212,9 @@ static gyre_status_t predict_rank(const run_t *run, size_t rank, plan_held_t *he
     const size_t plain = rank > 0 ? plain_layers(run, rank) : 0;
     plan_held_t *own = &held[rank];
     gyre_status_t status = GYRE_OK;
-    if (plain > 0 && plain_layers(run, rank - 1) == plain)
+    if (run->stored)
+        ; /* it is there */
+    else if (plain > 0 && plain_layers(run, rank - 1) == plain)
         memcpy(own->store, held[rank - 1].store, sizeof own->store);
     else
         status = predict_slice(run, rank, own->store);
@@ -235,9 +238,10 @@ static gyre_status_t make_schedules(run_t *run)
     return status == GYRE_OK ? pipe_schedule_create(&evaluation, &run->evaluation) : status;
 }
 
-gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, plan_held_t *held)
+gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, int stored,
+                           plan_held_t *held)
 {
-    run_t run = {.recipe = recipe, .how = how, .zero = store_config(recipe, how)};
+    run_t run = {.recipe = recipe, .how = how, .zero = store_config(recipe, how), .stored = stored};
     gyre_status_t status = model_params_create(&recipe->model, &run.whole);
     if (status == GYRE_OK && how->lora.rank > 0)
         status = model_adapters_create(run.whole, &how->lora, &run.adapters);

@@ -24,9 +24,12 @@ typedef struct {
 } plan_held_t;
 
 /* held: [pp] of each stage, and of each kind, what the rank of it that has most of that kind holds; it is the
- * first rank most often. Not counted: a checkpoint that is being written, data, tokens and losses of a batch.
+ * first rank most often. stored 1: held[].store is there, of a recipe that differs in recomputation, sequence
+ * parallelism and micro-batches alone. Not counted: a checkpoint that is being written, data, tokens and
+ * losses of a batch.
  * INVALID, UNSUPPORTED (what gyre-train refuses), NO_MEMORY, OVERFLOW. */
-gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, plan_held_t *held);
+gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, int stored,
+                           plan_held_t *held);
 /* Which of them holds most. */
 size_t plan_trainer_worst(const plan_held_t *held, size_t stages);
 

@@ -80,8 +80,16 @@ typedef struct {
     char why[PIPE_LAYOUT_WHY]; /* of the first one that was not */
 } tried_t;
 
-gyre_status_t plan_search_bytes(const plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base,
-                                size_t *bytes)
+/* What each stage holds; NULL: the formulas do not ask. NO_MEMORY. */
+static gyre_status_t take_held(const plan_search_t *s, size_t stages, plan_held_t **held)
+{
+    *held = s->trainer ? calloc(stages, sizeof **held) : NULL;
+    return *held || !s->trainer ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", stages);
+}
+
+/* stored: as of plan_trainer. */
+static gyre_status_t count_bytes(const plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base,
+                                 int stored, plan_held_t *held, size_t *bytes)
 {
     if (!s->trainer) {
         plan_memory_t memory = {0};
@@ -89,51 +97,70 @@ gyre_status_t plan_search_bytes(const plan_search_t *s, const pipe_recipe_t *r, 
         *bytes = memory.total;
         return GYRE_OK;
     }
-    plan_held_t *held = calloc(r->layout.pp, sizeof *held);
-    gyre_status_t status = held ? plan_trainer(r, s->trainer, held)
-                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", r->layout.pp);
+    gyre_status_t status = plan_trainer(r, s->trainer, stored, held);
     if (status == GYRE_OK)
         *bytes = held[plan_trainer_worst(held, r->layout.pp)].total;
+    return status;
+}
+
+gyre_status_t plan_search_bytes(const plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base,
+                                size_t *bytes)
+{
+    plan_held_t *held;
+    gyre_status_t status = take_held(s, r->layout.pp, &held);
+    if (status == GYRE_OK)
+        status = count_bytes(s, r, base, 0, held, bytes);
     free(held);
     return status;
+}
+
+/* A recipe with all that it needs: counted among those tried, and in *best if it fits and is faster. */
+static int try_way(plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base, int stored,
+                   plan_held_t *held, tried_t *tried, plan_found_t *best)
+{
+    const plan_machine_t *machine = &s->machine;
+    plan_time_t time;
+    size_t own;
+    s->tried++;
+    if (count_bytes(s, r, base, stored, held, &own) != GYRE_OK)
+        return 0;
+    const double bytes = (double)own + machine->reserve;
+    if (tried->least <= 0.0 || bytes < tried->least) {
+        tried->least = bytes;
+        tried->lean = r->layout;
+        tried->lean_recompute = r->recompute;
+    }
+    if (bytes > machine->memory)
+        return 1;
+    plan_time(r, base, machine, &s->software, &time);
+    /* what is not faster by a thousandth is taken only if it is leaner */
+    if (best->time.step < 0.0 || time.step < best->time.step * 0.999 ||
+        (time.step <= best->time.step * 1.001 && own < best->bytes))
+        *best = (plan_found_t){*r, time, own};
+    return 1;
 }
 
 /* The fastest of ZeRO stages, recomputation and sequence parallelism that fits, for a recipe that has all
  * the rest. */
 static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
 {
-    const plan_machine_t *machine = &s->machine;
     plan_base_t base = s->base;
     plan_found_t best = {.time.step = -1.0};
+    plan_held_t *held;
     plan_base_layout(r, &base);
     const int parallel =
         r->layout.tp > 1 && r->model.seq / base_max_size(1, r->batch.parts) % r->layout.tp == 0;
-    for (int zero = 0; zero <= (pipe_layout_replicas(&r->layout) > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (parallel ? 1 : 0); sequence++)
-            for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
-                plan_time_t time;
-                size_t held;
+    int good = take_held(s, r->layout.pp, &held) == GYRE_OK;
+    for (int zero = 0; good && zero <= (pipe_layout_replicas(&r->layout) > 1 ? 3 : 0); zero++)
+        for (int sequence = 0; good && sequence <= (parallel ? 1 : 0); sequence++)
+            for (int recompute = 0; good && recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 r->layout.zero = zero;
                 r->layout.sequence = sequence;
                 r->recompute = (model_recompute_t)recompute;
-                s->tried++;
-                if (plan_search_bytes(s, r, &base, &held) != GYRE_OK)
-                    return 0;
-                double bytes = (double)held + machine->reserve;
-                if (tried->least <= 0.0 || bytes < tried->least) {
-                    tried->least = bytes;
-                    tried->lean = r->layout;
-                    tried->lean_recompute = r->recompute;
-                }
-                if (bytes > machine->memory)
-                    continue;
-                plan_time(r, &base, machine, &s->software, &time);
-                /* what is not faster by a thousandth is taken only if it is leaner */
-                if (best.time.step < 0.0 || time.step < best.time.step * 0.999 ||
-                    (time.step <= best.time.step * 1.001 && held < best.bytes))
-                    best = (plan_found_t){*r, time, held};
+                good = try_way(s, r, &base, sequence + recompute > 0, held, tried, &best);
             }
-    return best.time.step < 0.0 || keep(s, &best);
+    free(held);
+    return good && (best.time.step < 0.0 || keep(s, &best));
 }
 
 static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule, size_t chunks,

@@ -62,7 +62,7 @@ static void compare_held(gyre_comm_t *world, const pipe_recipe_t *recipe, const 
     uint64_t mine[KINDS], all[4 * KINDS], total = 0; /* [rank, kind], stage by stage */
     unsigned asked;
     double loss;
-    CHECK(plan_trainer(recipe, &how, planned) == GYRE_OK);
+    CHECK(plan_trainer(recipe, &how, 0, planned) == GYRE_OK);
     pipe_train_memory(train, held);
     size_t before = pipe_train_activation_bytes(train);
     if (pp > 1)

@@ -114,7 +114,7 @@ static void trainer(void **state)
             snprintf(text, sizeof text,
                      "--dtype bf16 --grad-dtype fp32 --zero %zu --dp %zu --global-batch %zu", zero, n, 4 * n);
             plan_question_t q = question(text, &base);
-            assert_int_equal(plan_trainer(&q.recipe, &how, &held), GYRE_OK);
+            assert_int_equal(plan_trainer(&q.recipe, &how, 0, &held), GYRE_OK);
             plan_memory_t m = memory(text, 0);
             const size_t slack =
                 64 * OPTIM_SHARD_UNIT * 18; /* of each bucket, and of the wide ones alone in theirs */

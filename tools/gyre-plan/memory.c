@@ -262,7 +262,7 @@ static int trainer(const plan_question_t *q, const plan_base_t *base)
     const size_t pp = q->recipe.layout.pp;
     plan_held_t *held = calloc(pp, sizeof *held);
     gyre_status_t status =
-        held ? plan_trainer(&q->recipe, &q->own, held)
+        held ? plan_trainer(&q->recipe, &q->own, 0, held)
              : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", q->recipe.layout.pp);
     int code = PLAN_FAILED;
     if (status == GYRE_OK) {
