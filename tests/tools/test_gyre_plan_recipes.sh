@@ -301,6 +301,17 @@ check "which is said next to it" [ "$(grep -c ': out of memory$' "$W/out")" = 1 
 run "$P" search --recipe $R/llama-65b.json --schedule 1f1b
 check "and only then" [ "$(grep -c ': out of memory$' "$W/out")" = 0 ]
 
+# the recipe's own layout need not work with what is asked
+plan search --recipe $R/bloom-176b.json --machine jean-zay --schedule interleaved
+want "a schedule that the recipe's own layout has no rounds for" 0
+check "it is found in others" json 'all(f["schedule"] == "interleaved" for f in d["found"] if f["pp"] > 1) and d["found"]'
+check "and the recipe's own is left out" test "$(grep -c "the recipe's own" "$W/out")" = 0
+plan search --recipe $R/llama-7b.json --gpus 4 --global-batch 6
+want "a batch that its own ranks could not share" 0
+check "is that of 4" json 'd["found"] and all(f["tp"] * f["pp"] * f["dp"] == 4 for f in d["found"])'
+run "$P" search --recipe $R/llama-7b.json --gpus 4 --sequence-parts 3
+want "what no layout can have" 2 '--sequence-parts 3: it must be a power of two'
+
 # --- mistakes ---
 run "$P" memory --recipe $R/bloom-176b.json --tp 3
 want "a wrong degree, and the nearest that works" 2 'tp 3 does not divide.*nearest that works on 288 ranks: --tp'

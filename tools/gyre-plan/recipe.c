@@ -90,7 +90,23 @@ static void take_own_defaults(const given_t *g, pipe_recipe_t *r)
     }
 }
 
-static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
+/* Of a search, which tries other layouts than the recipe's: whether model and batch are sound. */
+static gyre_status_t check_search(const pipe_recipe_t *r)
+{
+    pipe_recipe_t alone = *r;
+    alone.nodes = 0;
+    alone.layout = (pipe_layout_t){.tp = 1,
+                                   .cp = 1,
+                                   .pp = 1,
+                                   .dp = 1,
+                                   .ep = 1,
+                                   .chunks = 1,
+                                   .schedule = PIPE_1F1B,
+                                   .micro_batch = optim_batch_complete(&r->batch).leaf};
+    return pipe_recipe_check(&alone);
+}
+
+static gyre_status_t apply(const given_t *g, plan_for_t what, pipe_recipe_t *r)
 {
     pipe_layout_t *l = &r->layout;
     const int own = of_trainer(g);
@@ -123,9 +139,9 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
         r->nodes = 0;
     plan_fit_leaves(&r->model, l->tp, l->ring ? 1 : pipe_layout_context(l));
     pipe_recipe_complete_for(r, g->is[KEEP], g->is[OFFLOAD]);
-    gyre_status_t status = pipe_recipe_check(r);
+    gyre_status_t status = what == PLAN_FOR_SEARCH ? check_search(r) : pipe_recipe_check(r);
     if (status == GYRE_OK && own)
-        status = optim_batch_check(&r->batch, l->dp);
+        status = optim_batch_check(&r->batch, what == PLAN_FOR_SEARCH ? 1 : l->dp);
     if (status == GYRE_OK) /* a rank has no more together than its share */
         l->micro_batch = base_min_size(l->micro_batch, pipe_layout_longest(l, &r->batch));
     return status;
@@ -142,7 +158,7 @@ int plan_row_recipe(const plan_question_t *q, const char *what, const char *cons
         return code;
     *out = q->recipe;
     code = apply_names("time", &given, out);
-    if (code == PLAN_OK && apply(&given, out) != GYRE_OK)
+    if (code == PLAN_OK && apply(&given, PLAN_FOR_TIME, out) != GYRE_OK)
         return plan_usage("time", "%s: a layout that does not work", what);
     return code;
 }
@@ -336,7 +352,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     else
         accumulate_in_place(&q.recipe.batch);
     code = apply_names(argv[0], &given, &q.recipe);
-    if (code == PLAN_OK && apply(&given, &q.recipe) != GYRE_OK)
+    if (code == PLAN_OK && apply(&given, what, &q.recipe) != GYRE_OK)
         code = PLAN_USAGE;
     if (code == PLAN_OK && of_trainer(&given) && what != PLAN_FOR_SEARCH &&
         !pipe_recipe_grows(&q.recipe, why))

@@ -77,14 +77,16 @@ static void print_place(const plan_question_t *q, size_t place, const plan_found
     print_found(place, f, note);
 }
 
-/* The recipe's own layout, if it is one of this many ranks. */
+/* The recipe's own layout, if it is one of this many ranks that works. */
 static void print_own(const plan_question_t *q, const plan_search_t *s)
 {
     const pipe_recipe_t *r = &q->recipe;
     plan_base_t base = s->base;
     plan_time_t time;
     size_t bytes;
-    if (r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout) != q->gpus)
+    char why[PIPE_LAYOUT_WHY];
+    if (!pipe_layout_works(&r->layout, &r->model, q->gpus, &r->batch, why) ||
+        (q->trainer && !pipe_recipe_grows(r, why)))
         return;
     plan_base_layout(r, &base);
     plan_time(r, &base, &q->machine, &q->software, &time);
