@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "model/data/files.h"
 
 #define MAX_DEPTH 64
@@ -24,15 +25,8 @@ void model_files_free(model_files_t *paths)
 
 gyre_status_t model_files_add(model_files_t *paths, const char *path)
 {
-    if (paths->count == paths->room) {
-        size_t room = paths->room ? 2 * paths->room : 64;
-        char **grown = realloc(paths->path, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of files at %s", path);
-        paths->path = grown;
-        paths->room = room;
-    }
-    if (!(paths->path[paths->count] = strdup(path)))
+    if (!base_grow(&paths->path, &paths->room, paths->count, 1, sizeof *paths->path) ||
+        !(paths->path[paths->count] = strdup(path)))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of files at %s", path);
     paths->count++;
     return GYRE_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "model/data/tokens_format.h"
 
 static const uint64_t NOTHING = UINT64_MAX;
@@ -15,19 +16,13 @@ static const uint64_t NOTHING = UINT64_MAX;
 
 typedef struct {
     model_document_t *document; /* [count], owned */
-    uint64_t count, room;
+    size_t count, room;
 } list_t;
 
 static gyre_status_t add(list_t *list, uint64_t first, uint32_t tokens)
 {
-    if (list->count == list->room) {
-        uint64_t room = list->room ? 2 * list->room : 1024;
-        model_document_t *grown = realloc(list->document, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the places of %" PRIu64 " documents", room);
-        list->document = grown;
-        list->room = room;
-    }
+    if (!base_grow(&list->document, &list->room, list->count, 1, sizeof *list->document))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the places of %zu documents", list->count + 1);
     list->document[list->count++] = (model_document_t){.first = first, .tokens = tokens};
     return GYRE_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/grow.h"
 #include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
@@ -60,13 +61,8 @@ static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
     for (size_t r = 0; r < w->params->rows; r++)
         for (size_t i = 0; model_row_tensor(w->params, w->family, &w->params->row[r], i, &tensor); i++) {
             size_t bytes = tensor.rows * tensor.columns * element_bytes(type_of(w, r));
-            if (w->tensors == room) {
-                room = room ? 2 * room : 64;
-                place_t *grown = realloc(w->place, room * sizeof *grown);
-                if (!grown)
-                    return no_memory(w->folder);
-                w->place = grown;
-            }
+            if (!base_grow(&w->place, &room, w->tensors, 1, sizeof *w->place))
+                return no_memory(w->folder);
             if (w->shards == 0 || (shard_bytes > 0 && filled > 0 && filled + bytes > shard_bytes)) {
                 w->shards++;
                 filled = 0;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/grow.h"
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
 
@@ -78,14 +79,10 @@ gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *
         int64_t step = step_of(entry->d_name);
         if (step < 0)
             continue;
-        if (n == room) {
-            uint64_t *grown = realloc(found, (room = 2 * room + 16) * sizeof *grown);
-            if (!grown) {
-                free(found);
-                closedir(all);
-                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %zu checkpoints", room);
-            }
-            found = grown;
+        if (!base_grow(&found, &room, n, 1, sizeof *found)) {
+            free(found);
+            closedir(all);
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %zu checkpoints", n + 1);
         }
         found[n++] = (uint64_t)step;
     }

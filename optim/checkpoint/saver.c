@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "optim/checkpoint/kept.h"
 
@@ -399,14 +400,8 @@ void optim_saver_skip(optim_saver_t *saver, uint64_t step)
 /* Room for one more range and its elements; what was copied moves along. */
 static int make_room(optim_saver_t *saver, size_t count)
 {
-    if (saver->count == saver->room) {
-        size_t room = 2 * saver->room + 64;
-        optim_range_t *grown = realloc(saver->range, room * sizeof *grown);
-        if (!grown)
-            return 0;
-        saver->range = grown;
-        saver->room = room;
-    }
+    if (!base_grow(&saver->range, &saver->room, saver->count, 1, sizeof *saver->range))
+        return 0;
     if (count > saver->elements - saver->used) {
         size_t elements = base_max_size(saver->used + count, saver->elements + saver->elements / 2);
         float *grown = realloc(saver->copy, OPTIM_RANGE_PARTS * elements * sizeof *grown);

@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "model/formats/weights.h"
 #include "optim/checkpoint/path.h"
 
@@ -365,13 +366,9 @@ static gyre_status_t find_pieces(const optim_shards_t *shards, const size_t *num
             const stored_t *s = &shards->range[i];
             size_t from = base_max_size(s->first, range[w].first),
                    to = base_min_size(s->first + s->count, end);
-            if (n == room) {
-                piece_t *grown = realloc(piece, (room = 2 * room + 64) * sizeof *piece);
-                if (!grown) {
-                    free(piece);
-                    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of a checkpoint", room);
-                }
-                piece = grown;
+            if (!base_grow(&piece, &room, n, 1, sizeof *piece)) {
+                free(piece);
+                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of a checkpoint", n + 1);
             }
             piece[n++] = (piece_t){.file = s->file,
                                    .wanted = w,

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 
 /* What one choice is encoded with. */
 typedef struct {
@@ -30,20 +31,9 @@ static gyre_status_t no_memory(void)
 /* Room for a text of so many bytes, the last of them NUL, and for so many ids. */
 static gyre_status_t make_room(encoding_t *e, size_t bytes, size_t ids)
 {
-    if (bytes > e->text_room) {
-        char *grown = realloc(e->text, 2 * bytes);
-        if (!grown)
-            return no_memory();
-        e->text = grown;
-        e->text_room = 2 * bytes;
-    }
-    if (ids > e->id_room) {
-        model_token_t *grown = realloc(e->ids, 2 * ids * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        e->ids = grown;
-        e->id_room = 2 * ids;
-    }
+    if (!base_grow(&e->text, &e->text_room, 0, bytes, 1) ||
+        !base_grow(&e->ids, &e->id_room, 0, ids, sizeof *e->ids))
+        return no_memory();
     return GYRE_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "pipeline/evaluate/internal.h"
 
 gyre_status_t pipe_question_no_memory(const char *path)
@@ -43,14 +44,8 @@ static gyre_status_t read_all(FILE *in, pipe_questions_kind_t kind, size_t limit
     gyre_status_t status = GYRE_OK;
     size_t line = 0;
     while (limit == 0 || all->count < limit) {
-        if (all->count == all->room) {
-            size_t room = 2 * all->room + 64;
-            pipe_question_t *grown = realloc(all->question, room * sizeof *grown);
-            if (!grown)
-                return pipe_question_no_memory(all->path);
-            all->question = grown;
-            all->room = room;
-        }
+        if (!base_grow(&all->question, &all->room, all->count, 1, sizeof *all->question))
+            return pipe_question_no_memory(all->path);
         pipe_question_t *q = &all->question[all->count];
         *q = (pipe_question_t){0};
         status = kind == PIPE_MMLU ? pipe_read_csv(in, all->path, &line, q)

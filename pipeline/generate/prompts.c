@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "pipeline/agree/agree.h"
 
 static gyre_status_t no_memory(void)
@@ -16,14 +17,8 @@ static gyre_status_t no_memory(void)
 
 static gyre_status_t append(pipe_prompts_t *p, const model_token_t *ids, size_t count)
 {
-    if (p->token_room - p->total < count) {
-        size_t room = 2 * p->token_room + count;
-        model_token_t *grown = realloc(p->tokens, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        p->tokens = grown;
-        p->token_room = room;
-    }
+    if (!base_grow(&p->tokens, &p->token_room, p->total, count, sizeof *p->tokens))
+        return no_memory();
     if (count > 0)
         memcpy(p->tokens + p->total, ids, count * sizeof *ids);
     p->total += count;
@@ -32,14 +27,8 @@ static gyre_status_t append(pipe_prompts_t *p, const model_token_t *ids, size_t 
 
 gyre_status_t pipe_prompts_add(pipe_prompts_t *p, const model_token_t *ids, size_t count, size_t given)
 {
-    if (p->count == p->prompt_room) {
-        size_t room = 2 * p->prompt_room + 16;
-        pipe_prompt_t *grown = realloc(p->prompt, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        p->prompt = grown;
-        p->prompt_room = room;
-    }
+    if (!base_grow(&p->prompt, &p->prompt_room, p->count, 1, sizeof *p->prompt))
+        return no_memory();
     p->prompt[p->count++] = (pipe_prompt_t){.count = count, .given = given};
     return append(p, ids, count + given);
 }

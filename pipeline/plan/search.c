@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "pipeline/schedules/kinds.h"
 
 #define GIB 1073741824.0
@@ -37,24 +38,17 @@ void plan_fit_leaves(model_config_t *c, size_t tp, size_t cp)
 
 /* ---- growing lists ------------------------------------------------------------------------------------- */
 
-static int grow(void **list, size_t count, size_t *room, size_t size)
+static int grow(void *list, size_t count, size_t *room, size_t size)
 {
-    if (count < *room)
+    if (base_grow(list, room, count, 1, size))
         return 1;
-    size_t more = *room ? 2 * *room : 64;
-    void *larger = realloc(*list, more * size);
-    if (!larger) {
-        gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu layouts", more);
-        return 0;
-    }
-    *list = larger;
-    *room = more;
-    return 1;
+    gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu layouts", count + 1);
+    return 0;
 }
 
 static int keep(plan_search_t *s, const plan_found_t *found)
 {
-    if (!grow((void **)&s->found, s->founds, &s->found_room, sizeof *s->found))
+    if (!grow(&s->found, s->founds, &s->found_room, sizeof *s->found))
         return 0;
     s->found[s->founds++] = *found;
     return 1;
@@ -62,7 +56,7 @@ static int keep(plan_search_t *s, const plan_found_t *found)
 
 static int refuse(plan_search_t *s, const pipe_layout_t *l, const char *why)
 {
-    if (!grow((void **)&s->refused, s->refuseds, &s->refused_room, sizeof *s->refused))
+    if (!grow(&s->refused, s->refuseds, &s->refused_room, sizeof *s->refused))
         return 0;
     plan_refused_t *r = &s->refused[s->refuseds++];
     *r = (plan_refused_t){.tp = l->tp, .cp = pipe_layout_context(l), .pp = l->pp, .dp = l->dp};

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/text/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -177,14 +178,8 @@ gyre_status_t train_record_start(train_record_t *record, const train_config_t *o
 
 static gyre_status_t remember(train_record_t *record, const train_step_t *step)
 {
-    if (record->steps == record->room) {
-        size_t room = record->room ? 2 * record->room : 1024;
-        train_step_t *grown = realloc(record->step, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the history of %zu steps", room);
-        record->step = grown;
-        record->room = room;
-    }
+    if (!base_grow(&record->step, &record->room, record->steps, 1, sizeof *record->step))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the history of %zu steps", record->steps + 1);
     record->step[record->steps++] = *step;
     return GYRE_OK;
 }

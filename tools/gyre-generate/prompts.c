@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "tools/gyre-generate/generate.h"
 
@@ -18,12 +19,8 @@ static gyre_status_t read_stream(FILE *in, const char *name, prompts_t *prompts)
 {
     size_t room = 0, got = 1;
     while (got > 0) {
-        if (prompts->bytes == room) {
-            char *more = realloc(prompts->text, room = 2 * room + 4096);
-            if (!more)
-                return no_memory();
-            prompts->text = more;
-        }
+        if (!base_grow(&prompts->text, &room, prompts->bytes, 4096, 1))
+            return no_memory();
         got = fread(prompts->text + prompts->bytes, 1, room - prompts->bytes, in);
         prompts->bytes += got;
     }

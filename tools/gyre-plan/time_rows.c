@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/order.h"
 #include "tools/gyre-plan/plan.h"
 
@@ -84,13 +85,8 @@ static int read_lines(const plan_question_t *q, FILE *file, plan_rows_t *out)
         size_t n = split(text, value);
         if (n != columns)
             return wrong(q->rows, line, "as many values are wanted as there are columns", "");
-        if (out->rows == room) {
-            room = room ? 2 * room : 64;
-            plan_row_t *more = realloc(out->row, room * sizeof *more);
-            if (!more)
-                return wrong(q->rows, line, "no memory left", "");
-            out->row = more;
-        }
+        if (!base_grow(&out->row, &room, out->rows, 1, sizeof *out->row))
+            return wrong(q->rows, line, "no memory left", "");
         int code = read_row(q, line, name, value, n, &out->row[out->rows]);
         if (code != PLAN_OK)
             return code;

@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/text/json.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
@@ -34,14 +35,8 @@ static gyre_status_t add_eot(tokenize_coder_t *coder, int learned, tokenize_docu
 /* The ids since `first` are a document. */
 static gyre_status_t end_document(tokenize_documents_t *out)
 {
-    if (out->count == out->room) {
-        size_t room = 2 * out->room + 16;
-        size_t *grown = realloc(out->end, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        out->end = grown;
-        out->room = room;
-    }
+    if (!base_grow(&out->end, &out->room, out->count, 1, sizeof *out->end))
+        return no_memory();
     out->end[out->count++] = out->ids.count;
     return GYRE_OK;
 }

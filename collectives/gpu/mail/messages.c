@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/device/rdma.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "comm/lend.h"
 
 size_t coll_cuda_proxy_slots(const coll_cuda_t *c)
@@ -187,14 +188,8 @@ static gyre_status_t enqueue_messages(coll_cuda_message_t *list, size_t count)
 
 static gyre_status_t collect(const coll_cuda_message_t *m)
 {
-    if (collected.count == collected.room) {
-        const size_t room = collected.room ? 2 * collected.room : 8;
-        coll_cuda_message_t *more = realloc(collected.list, room * sizeof *more);
-        if (!more)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu messages of a group", room);
-        collected.list = more;
-        collected.room = room;
-    }
+    if (!base_grow(&collected.list, &collected.room, collected.count, 1, sizeof *m))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu messages of a group", collected.count + 1);
     collected.list[collected.count++] = *m;
     coll_group_note_device(m->c->comm->device_ops);
     return GYRE_OK;

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/settings/settings.h"
 #include "collectives/schedules/generator.h"
 #include "collectives/proof/simulate/internal.h"
@@ -20,15 +21,9 @@
 
 static void queue_push(sim_t *s, double time, int rank)
 {
-    if (s->nqueue == s->queue_capacity) {
-        size_t wanted = s->queue_capacity ? 2 * s->queue_capacity : 2 * (size_t)s->n + 16;
-        sim_event_t *grown = realloc(s->queue, wanted * sizeof *grown);
-        if (!grown) {
-            s->failed = 1;
-            return;
-        }
-        s->queue = grown;
-        s->queue_capacity = wanted;
+    if (!base_grow(&s->queue, &s->queue_capacity, s->nqueue, 1, sizeof *s->queue)) {
+        s->failed = 1;
+        return;
     }
     size_t at = s->nqueue++;
     for (size_t up; at > 0 && s->queue[up = (at - 1) / 4].time > time; at = up)

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "pipeline/train/checkpoint/checkpoint.h"
 
 #define PIECE ((size_t)1 << 18) /* elements that travel at a time */
@@ -30,12 +31,8 @@ static void release(held_t *held)
 static gyre_status_t note_range(void *user, const optim_range_t *range)
 {
     held_t *held = user;
-    if (held->count == held->room) {
-        optim_range_t *grown = realloc(held->range, (held->room = 2 * held->room + 64) * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the ranges of a checkpoint");
-        held->range = grown;
-    }
+    if (!base_grow(&held->range, &held->room, held->count, 1, sizeof *held->range))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the ranges of a checkpoint");
     float *memory = malloc(OPTIM_RANGE_PARTS * range->count * sizeof *memory + 1);
     if (!memory)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to receive %zu elements of a checkpoint",

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/grow.h"
 #include "model/network/params.h"
 
 enum { BLOOM_HIDDEN = 14336 / 112, BLOOM_VOCABULARY = 250880 / 112, BLOOM_LAYERS = 3 * 70 };
@@ -21,14 +22,8 @@ enum { BLOOM_HIDDEN = 14336 / 112, BLOOM_VOCABULARY = 250880 / 112, BLOOM_LAYERS
 /* Appends; 0: no memory. */
 static int append(perf_tensors_t *t, size_t elements)
 {
-    if (t->count == t->room) {
-        size_t room = t->room ? 2 * t->room : 256;
-        size_t *larger = realloc(t->counts, room * sizeof *larger);
-        if (!larger)
-            return 0;
-        t->counts = larger;
-        t->room = room;
-    }
+    if (!base_grow(&t->counts, &t->room, t->count, 1, sizeof *t->counts))
+        return 0;
     t->counts[t->count++] = elements;
     t->elements += elements;
     t->largest = elements > t->largest ? elements : t->largest;

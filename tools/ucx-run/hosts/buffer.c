@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 int run_buffer_reserve(run_buffer_t *b, size_t n)
 {
     if (b->head == b->tail)
@@ -14,20 +16,7 @@ int run_buffer_reserve(run_buffer_t *b, size_t n)
         b->tail -= b->head;
         b->head = 0;
     }
-    if (b->room - b->tail >= n)
-        return 1;
-    size_t room = b->room ? b->room : 4096;
-    while (room - b->tail < n) {
-        if (room > (size_t)-1 / 2)
-            return 0;
-        room *= 2;
-    }
-    char *more = realloc(b->data, room);
-    if (!more)
-        return 0;
-    b->data = more;
-    b->room = room;
-    return 1;
+    return base_grow(&b->data, &b->room, b->tail, n, 1);
 }
 
 int run_buffer_add(run_buffer_t *b, const void *data, size_t n)

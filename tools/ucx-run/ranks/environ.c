@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "base/machine/cgroup.h"
 #include "base/settings/settings.h"
 #include "tools/ucx-run/run.h"
@@ -56,15 +57,9 @@ static void env_put(env_t *env, const char *text)
         }
         return;
     }
-    if (at + 2 > env->room) {
-        size_t room = env->room ? 2 * env->room : 64;
-        char **more = realloc(env->entry, room * sizeof *more);
-        if (!more) {
-            env->failed = 1;
-            return;
-        }
-        env->entry = more;
-        env->room = room;
+    if (!base_grow(&env->entry, &env->room, at, 2, sizeof *env->entry)) {
+        env->failed = 1;
+        return;
     }
     char *copy = strdup(text);
     if (!copy) {

@@ -6,13 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "tools/ucx-run/run.h"
 
 enum { LEASH_TERM_SECONDS = 5 };
@@ -33,14 +33,8 @@ static void take(held_t *held, pid_t pid)
                 held->pid[i--] = held->pid[--held->count];
         return;
     }
-    if (held->count == held->room) {
-        size_t room = held->room ? 2 * held->room : 64;
-        pid_t *more = realloc(held->pid, room * sizeof *more);
-        if (!more)
-            return; /* this one is still covered by PDEATHSIG */
-        held->pid = more;
-        held->room = room;
-    }
+    if (!base_grow(&held->pid, &held->room, held->count, 1, sizeof *held->pid))
+        return; /* this one is still covered by PDEATHSIG */
     held->pid[held->count++] = pid;
 }
 
