@@ -51,7 +51,8 @@ struct coll_cuda {
     int ended;           /* coll_cuda_end */
     int stuck;           /* a stream will not end: what it may still use is never freed */
     cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
-    int spare_events, events_room;
+    int spare_events;
+    size_t events_room;
     coll_cuda_board_t *board; /* pinned, owned */
     _Atomic int stopped;      /* the abort word is set: the communicator has failed, */
     base_time_t stop_until;   /* and for so long its requests wait for its streams */

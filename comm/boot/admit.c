@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "comm/boot/tree.h"
 
 #define HANDSHAKE_SECONDS 10.0 /* for a whole handshake: a rank on a crowded machine needs a while */
@@ -45,7 +46,8 @@ void boot_admit_close(boot_admit_t *admit)
         end(&admit->strangers[i]);
     free(admit->strangers);
     admit->strangers = NULL;
-    admit->strangers_n = admit->strangers_cap = 0;
+    admit->strangers_n = 0;
+    admit->strangers_cap = 0;
     boot_refusals_sum(&admit->refused, "bootstrap");
 }
 
@@ -196,14 +198,9 @@ static int rest(boot_admit_t *admit, int err)
 /* 0: memory. */
 static int add(boot_admit_t *admit, int fd)
 {
-    if (admit->strangers_n == admit->strangers_cap) {
-        int cap = admit->strangers_cap < 8 ? 16 : admit->strangers_cap * 2;
-        boot_stranger_t *more = realloc(admit->strangers, (size_t)cap * sizeof(*more));
-        if (more == NULL)
-            return 0;
-        admit->strangers = more;
-        admit->strangers_cap = cap;
-    }
+    if (!base_grow(&admit->strangers, &admit->strangers_cap, (size_t)admit->strangers_n, 1,
+                   sizeof(*admit->strangers)))
+        return 0;
     boot_stranger_t *stranger = &admit->strangers[admit->strangers_n++];
     memset(stranger, 0, sizeof(*stranger));
     boot_socket_tune(fd);

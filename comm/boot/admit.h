@@ -48,7 +48,8 @@ typedef struct {
     void *user;
     int fd;                     /* listening; not owned; -1: none */
     boot_stranger_t *strangers; /* [strangers_n] in the order in which they came */
-    int strangers_n, strangers_cap;
+    int strangers_n;
+    size_t strangers_cap;
     base_time_t rest; /* out of descriptors: no connection is accepted before; 0: accept */
     boot_refusals_t refused;
 } boot_admit_t;

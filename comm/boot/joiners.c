@@ -14,6 +14,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/log.h"
 
 enum { STRANGERS_MAX = 256, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
@@ -167,16 +168,10 @@ static void joiner_register(boot_joiners_t *joiners, boot_joiner_t *joiner, cons
 /* NULL: memory. */
 static boot_joiner_t *joiner_new(boot_joiners_t *joiners, boot_stranger_t *peer)
 {
-    if (joiners->peers_n == joiners->peers_cap) {
-        int cap = joiners->peers_cap < 8 ? 16 : joiners->peers_cap * 2;
-        boot_joiner_t *more = realloc(joiners->peers, (size_t)cap * sizeof(*more));
-        if (more == NULL) {
-            boot_refuse(&joiners->admit.refused, BOOT_REFUSED_MEMORY, "bootstrap", peer->conn.where,
-                        "no memory");
-            return NULL;
-        }
-        joiners->peers = more;
-        joiners->peers_cap = cap;
+    if (!base_grow(&joiners->peers, &joiners->peers_cap, (size_t)joiners->peers_n, 1,
+                   sizeof(*joiners->peers))) {
+        boot_refuse(&joiners->admit.refused, BOOT_REFUSED_MEMORY, "bootstrap", peer->conn.where, "no memory");
+        return NULL;
     }
     boot_joiner_t *joiner = &joiners->peers[joiners->peers_n++];
     *joiner = (boot_joiner_t){.hello = peer->hello, .deadline = peer->deadline, .state = JOINER_LEAVING};

@@ -27,7 +27,8 @@ typedef struct boot_joiners {
     boot_admit_t admit;
     int inherited; /* 1: the listening socket is the launcher's */
     boot_joiner_t *peers;
-    int peers_n, peers_cap;
+    int peers_n;
+    size_t peers_cap;
     boot_addr_t *places; /* rank 0: [size], where each rank listens; family 0: has not joined */
     int missing;         /* rank 0: ranks that are not here */
     char *seen;          /* rank 0: [size] it was here, and may have given up since */

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 
 int boot_buf_reserve(boot_buf_t *buf, size_t more)
 {
@@ -28,16 +29,7 @@ int boot_buf_reserve(boot_buf_t *buf, size_t more)
         if (need <= buf->cap)
             return 1;
     }
-    size_t cap = buf->cap < 512 ? 512 : buf->cap;
-    while (cap < need)
-        if (!base_mul(cap, 2, &cap))
-            return 0;
-    unsigned char *data = realloc(buf->data, cap);
-    if (data == NULL)
-        return 0;
-    buf->data = data;
-    buf->cap = cap;
-    return 1;
+    return base_grow(&buf->data, &buf->cap, 0, need, 1);
 }
 
 int boot_buf_add(boot_buf_t *buf, const void *data, size_t bytes)

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/ucx/ucx.h"
@@ -87,17 +88,10 @@ static void note_listening(int fd, void *user)
 
     if (before->partial || !is_tcp(fd) || !listens(fd))
         return;
-    if (before->n == before->cap) {
-        int cap = 2 * before->cap + 16;
-        int *fds = realloc(before->fds, (size_t)cap * sizeof *fds);
-        if (!fds) {
-            before->partial = 1;
-            return;
-        }
-        before->fds = fds;
-        before->cap = cap;
-    }
-    before->fds[before->n++] = fd;
+    if (base_grow(&before->fds, &before->cap, (size_t)before->n, 1, sizeof fd))
+        before->fds[before->n++] = fd;
+    else
+        before->partial = 1;
 }
 
 static void tune_new_listening(int fd, void *user)

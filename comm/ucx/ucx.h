@@ -228,7 +228,8 @@ int ucx_links_busy(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
  * sockets. */
 typedef struct {
     int *fds;
-    int n, cap;
+    int n;
+    size_t cap;
     int partial; /* 1: no memory for all of them */
 } ucx_sockets_t;
 void ucx_sockets_before(ucx_sockets_t *listening);

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "model/data/tokens_format.h"
 
@@ -148,7 +149,8 @@ struct model_tokens_writer {
     uint64_t count;
     /* [documents], little-endian, owned: first id after each */
     uint64_t *end;
-    uint64_t documents, room;
+    uint64_t documents;
+    size_t room;
     /* [mask_room], owned: bit i: id i is learned; NULL: all are so far */
     unsigned char *mask;
     size_t mask_room;
@@ -242,14 +244,9 @@ gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_
     if (status != GYRE_OK)
         return status;
     unsigned char piece[8192];
-    if (writer->documents == writer->room) {
-        uint64_t room = writer->room ? 2 * writer->room : 1024;
-        uint64_t *grown = realloc(writer->end, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %" PRIu64 " documents", room);
-        writer->end = grown;
-        writer->room = room;
-    }
+    if (!base_grow(&writer->end, &writer->room, writer->documents, 1, sizeof *writer->end))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %" PRIu64 " documents",
+                         writer->documents + 1);
     for (size_t i = 0; i < count;) {
         size_t used = 0;
         for (; i < count && used < sizeof piece; i++, used += writer->width) {

@@ -17,6 +17,7 @@
 #include "base/checked.h"
 #include "base/device/ranges.h"
 #include "base/error.h"
+#include "base/grow.h"
 
 enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ };
 /* Any: they set calls on registered memory, and captured ones that run otherwise, apart from others. */
@@ -204,17 +205,10 @@ static gyre_status_t take_event(coll_cuda_t *c, cudaEvent_t *event)
 /* The caller is driving. */
 static void give_event(coll_cuda_t *c, cudaEvent_t event)
 {
-    if (c->spare_events == c->events_room) {
-        const int room = c->events_room ? 2 * c->events_room : 8;
-        cudaEvent_t *more = realloc(c->events, (size_t)room * sizeof *more);
-        if (!more) {
-            (void)cudaEventDestroy(event);
-            return;
-        }
-        c->events = more;
-        c->events_room = room;
-    }
-    c->events[c->spare_events++] = event;
+    if (base_grow(&c->events, &c->events_room, (size_t)c->spare_events, 1, sizeof event))
+        c->events[c->spare_events++] = event;
+    else
+        (void)cudaEventDestroy(event);
 }
 
 static void give_up(gyre_comm_t *comm, gyre_request_t *r)

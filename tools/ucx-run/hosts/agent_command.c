@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/ucx-run/hosts/agent_command.h"
+#include "base/grow.h"
 #include "tools/ucx-run/run.h"
 
 const char *run_remote_agent_path(const run_options_t *options)
@@ -108,15 +109,9 @@ char **run_remote_command(const run_options_t *options, const char *host)
 
 void run_words_add(run_words_t *words, const char *word)
 {
-    if (words->count + 2 > words->room) {
-        int room = words->room ? 2 * words->room : 16;
-        char **more = realloc(words->word, (size_t)room * sizeof *more);
-        if (!more) {
-            words->failed = 1;
-            return;
-        }
-        words->word = more;
-        words->room = room;
+    if (!base_grow(&words->word, &words->room, (size_t)words->count, 2, sizeof *words->word)) {
+        words->failed = 1;
+        return;
     }
     char *copy = strdup(word);
     if (!copy) {

@@ -13,7 +13,8 @@
 
 typedef struct {
     char **word; /* [count], NULL at the end */
-    int count, room, failed;
+    int count, failed;
+    size_t room;
 } run_words_t; /* all zero is empty */
 
 void run_words_add(run_words_t *words, const char *word);

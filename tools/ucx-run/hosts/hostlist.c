@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 /* 1..RUN_SLOTS_MAX, or 0. */
 static int slots_of(const char *text, size_t n)
 {
@@ -47,15 +49,9 @@ int run_hostlist_add(run_hostlist_t *list, const char *name, size_t n, int slots
         return 0;
     }
     if (i == list->count) {
-        if (list->count == list->room) {
-            int room = list->room ? 2 * list->room : 16;
-            run_host_t *more = realloc(list->host, (size_t)room * sizeof *more);
-            if (!more) {
-                snprintf(why, bytes, "out of memory");
-                return 0;
-            }
-            list->host = more;
-            list->room = room;
+        if (!base_grow(&list->host, &list->room, (size_t)list->count, 1, sizeof *list->host)) {
+            snprintf(why, bytes, "out of memory");
+            return 0;
         }
         list->host[i] = (run_host_t){strndup(name, n), 0};
         if (!list->host[i].name) {

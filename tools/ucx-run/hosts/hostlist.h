@@ -16,7 +16,8 @@ typedef struct {
 } run_host_t;
 typedef struct {
     run_host_t *host; /* [count], owned; no name twice */
-    int count, room;
+    int count;
+    size_t room;
     int slots;    /* of all */
 } run_hostlist_t; /* all zero is empty */
 
