@@ -96,7 +96,7 @@ static int leads_nowhere(const char *interface)
     return found;
 }
 
-/* ---- bridges of containers ----------------------------------------------------------------------------- */
+/* ---- interfaces that lead to no other host ------------------------------------------------------------- */
 
 static int is_there(const char *pattern)
 {
@@ -130,12 +130,28 @@ static void name_of(const struct ifaddrs *a, char name[IF_NAMESIZE])
     snprintf(name, IF_NAMESIZE, "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name);
 }
 
-/* Would UCX take the interface of this address? */
-static int is_usable(const struct ifaddrs *a)
+static int is_up(const struct ifaddrs *a)
 {
     const unsigned wanted = IFF_UP | IFF_RUNNING;
 
-    if (!a->ifa_addr || (a->ifa_flags & wanted) != wanted)
+    return a->ifa_addr && (a->ifa_flags & wanted) == wanted;
+}
+
+/* An address of 169.254.0.0/16, as the interface to a host's management controller has: it means another
+ * machine on each link. */
+static int is_link_local(const struct ifaddrs *a)
+{
+    enum { NETWORK = 0xa9fe };
+
+    return a->ifa_addr->sa_family == AF_INET &&
+           ntohl(((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr.s_addr) >> 16 == NETWORK;
+}
+
+/* Would UCX take the interface of this address for one to other hosts, and rightly, as far as the address
+ * says? */
+static int is_usable(const struct ifaddrs *a)
+{
+    if (!is_up(a) || is_link_local(a))
         return 0;
     if (a->ifa_addr->sa_family == AF_INET6)
         return !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr);
@@ -152,24 +168,25 @@ static int is_listed(const char *list, const char *name)
     return 0;
 }
 
-/* UCX before 1.16 takes a bridge of containers, such as docker0, for a link to other hosts, and a fast one.
- * Writes the names of all other interfaces to list. 0: no bridge is to be left out: there is none, or nothing
- * else, or the user or an RDMA device decides. */
-static int without_bridges(const struct ifaddrs *all, char *list, size_t room)
+/* UCX takes an interface with link-local addresses only for a link to other hosts, and before 1.16 also a
+ * bridge of containers, such as docker0, and a fast one. Writes the names of all other interfaces to list. 0:
+ * none is to be left out: there is none, or nothing else, or the user or an RDMA device decides. */
+static int without_dead_ends(const struct ifaddrs *all, char *list, size_t room)
 {
+    const int takes_bridges = is_before(16);
     size_t used = 0;
-    int links = 0, bridges = 0;
+    int links = 0, ends = 0;
     char name[IF_NAMESIZE];
 
     *list = '\0';
-    if (!is_before(16) || base_env("UCX_NET_DEVICES") || is_there("/sys/class/infiniband/*"))
+    if (base_env("UCX_NET_DEVICES") || is_there("/sys/class/infiniband/*"))
         return 0;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
         name_of(a, name);
         if (!is_usable(a) || is_listed(list, name))
             continue;
-        if (is_inward(name)) {
-            bridges++;
+        if (takes_bridges && is_inward(name)) {
+            ends++;
             continue;
         }
         if (strlen(name) + 2 > room - used)
@@ -177,19 +194,24 @@ static int without_bridges(const struct ifaddrs *all, char *list, size_t room)
         used += (size_t)snprintf(list + used, room - used, "%s%s", used ? "," : "", name);
         links += !(a->ifa_flags & IFF_LOOPBACK);
     }
-    return bridges && links;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        name_of(a, name);
+        ends += is_up(a) && is_link_local(a) && !is_listed(list, name);
+    }
+    return ends && links;
 }
 
-static void leave_out_bridges(ucp_config_t *config)
+static void leave_out_dead_ends(ucp_config_t *config)
 {
     struct ifaddrs *all;
     char list[1024];
 
     if (getifaddrs(&all) != 0)
         return;
-    if (without_bridges(all, list, sizeof list)) {
+    if (without_dead_ends(all, list, sizeof list)) {
         modify(config, "NET_DEVICES", "NET_DEVICES", list);
-        log_info("ucx: bridges of containers are left out; UCX_NET_DEVICES=all takes them");
+        log_info("ucx: bridges of containers and interfaces with link-local addresses only are left out; "
+                 "UCX_NET_DEVICES=all takes them");
     }
     freeifaddrs(all);
 }
@@ -204,13 +226,12 @@ int ucx_count_links(const struct ifaddrs *all)
     const struct ifaddrs *seen;
     int links = 0, nowhere = 0;
     char list[1024], name[IF_NAMESIZE], other[IF_NAMESIZE];
-    const int chosen = without_bridges(all, list, sizeof list);
+    const int chosen = without_dead_ends(all, list, sizeof list);
 
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
-        const unsigned wanted = IFF_UP | IFF_RUNNING;
         name_of(a, name);
-        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
-            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted || (chosen && !is_listed(list, name)))
+        if (!is_up(a) || a->ifa_flags & IFF_LOOPBACK || a->ifa_addr->sa_family != AF_INET ||
+            (chosen && !is_listed(list, name)))
             continue;
         for (seen = all; seen != a; seen = seen->ifa_next) {
             name_of(seen, other);
@@ -320,7 +341,7 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
         stripe(config, piece);
     }
     if (may_use(tcp)) {
-        leave_out_bridges(config);
+        leave_out_dead_ends(config);
         connect_in_time(config);
         copy_out(config, piece);
     }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tests/hosts/places.py: a bridge of containers on each host, with one address; and ranks dealt out in turn to two hosts: a ring
-# crosses between them once each way, by the hosts' counters.
+# tests/hosts/places.py: a bridge of containers on each host, or a link to its management controller, with one address; and ranks
+# dealt out in turn to two hosts: a ring crosses between them once each way, by the hosts' counters.
 from lab import nethosts, perf, report
 
 RANKS, SIZE, FEW, MANY = 6, 6 << 20, 2, 12
@@ -35,9 +35,21 @@ def bridges():
         nethosts('all', '--', 'sh', '-c', 'ip link del inside; ip link del docker0')
 
 
+def controllers():
+    """As servers have one to their management controller: the same link-local address on each host."""
+    nethosts('all', '--', 'sh', '-ec', 'ip link add bmc0 type veth peer name bmc1; ip addr add 169.254.3.1/24 dev bmc0; '
+             'ip link set bmc0 up; ip link set bmc1 up')
+    try:
+        result, why = perf(2, 1, ['all_reduce', '-b', '8', '-e', '1M', '-f', '128', '-n', '5', '-w', '1', '-c', '1'], {})
+        report.line(bool(result), 'places: hosts with a link to their management controller', 'all_reduce' if result else why[:200])
+    finally:
+        nethosts('all', '--', 'ip', 'link', 'del', 'bmc0')
+
+
 def main():
     nethosts('rate', 'all', 'none')
     bridges()
+    controllers()
     for name, args, least in (('all_gather', ['all_gather'], 1), ('broadcast', ['broadcast'], 1),
                               ('all_reduce in any order', ['all_reduce', '--order', 'fast'], 2)):
         few, many = bytes_of(args, FEW), bytes_of(args, MANY)

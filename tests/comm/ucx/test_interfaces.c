@@ -69,6 +69,32 @@ static void test_links(void **state)
     assert_int_equal(count(two, 3), 2);
 }
 
+/* names: of interfaces, with - before those whose address is link-local, as 169.254.3.1. */
+static int count_of(const char *const *names, int n)
+{
+    static struct sockaddr_in far = {.sin_family = AF_INET}, near = {.sin_family = AF_INET};
+    struct ifaddrs all[4] = {{0}};
+
+    far.sin_addr.s_addr = htonl(0x0a000001);
+    near.sin_addr.s_addr = htonl(0xa9fe0301);
+    for (int i = 0; i < n; i++)
+        all[i] = (struct ifaddrs){.ifa_name = (char *)(uintptr_t)names[i] + (*names[i] == '-'),
+                                  .ifa_flags = UP,
+                                  .ifa_addr = (struct sockaddr *)(*names[i] == '-' ? &near : &far),
+                                  .ifa_next = i + 1 < n ? &all[i + 1] : NULL};
+    return ucx_count_links(all);
+}
+
+/* Such an interface leads to no other host, unless it has another address or there is nothing else. */
+static void test_link_local(void **state)
+{
+    (void)state;
+    assert_int_equal(count_of((const char *const[]){"gyre0", "-gyre1"}, 2), 1);
+    assert_int_equal(count_of((const char *const[]){"-gyre2", "gyre0", "gyre1"}, 3), 2);
+    assert_int_equal(count_of((const char *const[]){"-gyre0", "gyre0", "gyre1"}, 3), 2);
+    assert_int_equal(count_of((const char *const[]){"-gyre0", "-gyre1"}, 2), 2);
+}
+
 /* It is left out. What remains is counted, also where no address goes by the interface's name. */
 static void test_bridge(void **state)
 {
@@ -82,7 +108,8 @@ static void test_bridge(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_bridge)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_bridge),
+                                       cmocka_unit_test(test_link_local)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
