@@ -3,11 +3,13 @@
  * test makes up. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,10 +21,11 @@
 static const struct {
     char name[8];
     const char *address;
-} interfaces[] = {{"gyre0", "fe80::1"},     {"gyre0", "192.0.2.1"},   {"gyre1", "fe80::2"},
-                  {"gyre1", "2001:db8::2"}, {"gyre1", "192.0.2.2"},   {"gyre2", "fe80::3"},
-                  {"gyre3", "192.0.2.3"},   {"gyre3", "2001:db8::3"}, {"gyre3", "192.0.2.4"}};
-enum { COUNT = sizeof interfaces / sizeof *interfaces };
+} interfaces[] = {{"gyre0", "fe80::1"},     {"gyre0", "192.0.2.1"}, {"gyre1", "fe80::2"},
+                  {"gyre1", "2001:db8::2"}, {"gyre1", "192.0.2.2"}, {"gyre2", "fe80::3"},
+                  {"gyre4", "169.254.3.1"}, {"gyre3", "192.0.2.3"}, {"gyre3", "2001:db8::3"},
+                  {"gyre3", "192.0.2.4"}};
+enum { COUNT = sizeof interfaces / sizeof *interfaces, LISTED = 4 /* the last ones: up */ };
 
 /* These stand for the system's. */
 int getifaddrs(struct ifaddrs **all)
@@ -36,6 +39,7 @@ int getifaddrs(struct ifaddrs **all)
         assert_int_equal(inet_pton(v6 ? AF_INET6 : AF_INET, interfaces[i].address, to), 1);
         list[i] = (struct ifaddrs){.ifa_name = (char *)(uintptr_t)interfaces[i].name,
                                    .ifa_addr = &addr[i].sa,
+                                   .ifa_flags = i < COUNT - LISTED ? 0 : IFF_UP,
                                    .ifa_next = i + 1 < COUNT ? &list[i + 1] : NULL};
     }
     *all = list;
@@ -91,9 +95,23 @@ static void test_addresses(void **state)
     refuse("192.0.2.1%gyre0", "is neither an address nor an interface");
 }
 
+/* Rank 0's own addresses: what leads to other hosts comes before the link to a management controller. */
+static void test_order(void **state)
+{
+    (void)state;
+    char roots[256];
+    int fd;
+    base_settings_set(SET_INTERFACE, "", "test");
+    assert_int_equal(boot_listen_here(0, roots, &fd), GYRE_OK);
+    close(fd);
+    const char *far = strstr(roots, "192.0.2.3:"), *near = strstr(roots, "169.254.3.1:");
+    assert_true(far && (!near || far < near)); /* four at most, with this machine's real ones first */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_addresses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_addresses),
+                                       cmocka_unit_test(test_order)};
     base_settings_load();
     base_log_set_level(BASE_LOG_NONE);
     return cmocka_run_group_tests(tests, NULL, NULL);
