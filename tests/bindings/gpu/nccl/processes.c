@@ -141,8 +141,8 @@ static void ids(void)
         NCCL(ncclCommDestroy(more[i]));
 }
 
-/* Communicators of two ids end in another order on each process; another one ends late, while rank 0, which has
- * ended it, captures a graph. */
+/* Communicators of two ids end in another order on each process; another one ends late, while rank 0, which
+ * has ended it, captures a graph. */
 static void order(void)
 {
     ncclComm_t more[3];
