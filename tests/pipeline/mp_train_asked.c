@@ -195,8 +195,11 @@ static void test_made_up(gyre_comm_t *world)
     if (gyre_comm_size(world) > 1) /* who is alone waits for no other */
         return;
 
-    char wrong[640];
-    snprintf(wrong, sizeof wrong, "%s, \"log\": \"%s/text\"", config, folder);
+    char wrong[1100], other[400];
+    snprintf(other, sizeof other, "%s/broken", folder);
+    FILE *file = fopen(other, "w");
+    MP_CHECK(file && fputs("{\"config\" broken\n", file) >= 0 && fclose(file) == 0, "%s", other);
+    snprintf(wrong, sizeof wrong, "%s, \"log\": \"%s\"", config, other);
     prepare("made-up", wrong, &options, &run, world);
     const gyre_status_t status = train_start(&run);
     MP_CHECK(status == GYRE_ERR_FORMAT && validations == 0, "%d, %d validations", status, validations);
