@@ -218,6 +218,8 @@ refused "the one in run has 64 positions and 4 leaves" --load run --seq 32 --pro
 refused "is not the number of ranks, 1" --load run --tp 2 --prompt a
 refused "exclude each other" --load run --prompt a --prompt-file prompts
 refused "--logprobs" --load run --prompt a --logprobs
+refused "--logprobs ./one.safetensors would replace one.safetensors" --load one.safetensors --tokenizer bytes --heads 4 --prompt a --logprobs ./one.safetensors
+refused "--logprobs ./prompts would replace prompts" --load run --prompt-file prompts --logprobs ./prompts
 echo old >old.json
 refused "shorten the prompt" --load run --logprobs old.json --prompt "$(printf '%070d' 0)"
 check "a run that is refused leaves the older log" grep -qx old old.json

@@ -279,6 +279,8 @@ refused "cannot open none: No such file or directory; name a text file" --load r
 refused "cannot open none" --load run --task arc none
 refused "one has 1 tokens: 2 or more are needed" --load run one
 refused "nothing" --load run nothing
+refused "--json ./some would replace some, which is read" --load run --json ./some whole some
+refused "--logprobs ./one.safetensors would replace one.safetensors, which is read" --load one.safetensors --heads 4 --logprobs ./one.safetensors some
 refused "bytes is not UTF-8: byte 0xff at its offset 0" --load one.safetensors --heads 4 --tokenizer gpt2:merges.txt bytes
 refused "some.gyt was written with tokenizer 'bytes'" --load one.safetensors --heads 4 --tokenizer gpt2:merges.txt some.gyt
 refused "--stride 193: a window has 192 positions" --load run --stride 193 some

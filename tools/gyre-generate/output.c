@@ -36,6 +36,18 @@ static gyre_status_t no_memory(void)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens after a prompt");
 }
 
+/* The log is not written over what is read. */
+static gyre_status_t check_apart(const generate_options_t *o)
+{
+    const char *read = base_file_same(o->logprobs, o->part.source.path) ? o->part.source.path
+                       : base_file_same(o->logprobs, o->prompt_file)    ? o->prompt_file
+                                                                        : NULL;
+    return read ? gyre_fail(GYRE_ERR_INVALID,
+                            "--logprobs %s would replace %s, which is read: name another file", o->logprobs,
+                            read)
+                : GYRE_OK;
+}
+
 gyre_status_t output_open(const generate_options_t *options, const model_tokenizer_t *tokenizer,
                           const prompts_t *prompts, output_t **out)
 {
@@ -49,7 +61,9 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     }
     *o = (output_t){.options = options, .tokenizer = tokenizer, .prompts = prompts, .made = made};
     *out = o;
-    if (options->logprobs && (status = base_file_begin(options->logprobs, &o->log)) == GYRE_OK) {
+    status = check_apart(options);
+    if (status == GYRE_OK && options->logprobs &&
+        (status = base_file_begin(options->logprobs, &o->log)) == GYRE_OK) {
         unfinished_watch(&o->log);
         o->logs = 1;
     }
