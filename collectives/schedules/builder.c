@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "collectives/schedules/builder.h"
 #include "collectives/schedules/generator.h"
 
@@ -21,31 +22,18 @@ coll_builder_t *coll_builder_new(const coll_args_t *args)
     return b;
 }
 
-/* Makes room for one more element in an array of `count`; 0 if there is no memory. */
-static int grow(coll_builder_t *b, void **array, size_t *capacity, size_t count, size_t more, size_t size)
+/* Makes room for `more` elements in an array of `count`, which 32 bits number; 0 if there is no memory. */
+static int grow(coll_builder_t *b, void *array, size_t *capacity, size_t count, size_t more, size_t size)
 {
-    if (b->failed)
-        return 0;
-    if (more <= *capacity - count)
+    if (!b->failed && more < UINT32_MAX - count && base_grow(array, capacity, count, more, size))
         return 1;
-    size_t wanted = *capacity < 64 ? 64 : *capacity, bytes;
-    while (wanted - count < more && wanted <= SIZE_MAX / 2)
-        wanted *= 2;
-    void *grown = NULL;
-    if (wanted < UINT32_MAX && base_mul(wanted, size, &bytes))
-        grown = realloc(*array, bytes);
-    if (!grown) {
-        b->failed = 1;
-        return 0;
-    }
-    *array = grown;
-    *capacity = wanted;
-    return 1;
+    b->failed = 1;
+    return 0;
 }
 
 static uint32_t add_step(coll_builder_t *b, coll_step_t step)
 {
-    if (!grow(b, (void **)&b->steps, &b->step_capacity, b->nsteps, 1, sizeof *b->steps))
+    if (!grow(b, &b->steps, &b->step_capacity, b->nsteps, 1, sizeof *b->steps))
         return UINT32_MAX;
     if (step.channel >= b->channels)
         b->channels = step.channel + 1u;
@@ -84,7 +72,7 @@ void coll_add_sync_recv(coll_builder_t *b, int peer)
 static uint32_t add_local(coll_builder_t *b, coll_step_kind_t kind, int channel, coll_ref_t to,
                           const coll_ref_t *from, uint32_t nfrom, size_t count, int flags)
 {
-    if (!count || !grow(b, (void **)&b->sources, &b->source_capacity, b->nsources, nfrom, sizeof *b->sources))
+    if (!count || !grow(b, &b->sources, &b->source_capacity, b->nsources, nfrom, sizeof *b->sources))
         return UINT32_MAX;
     memcpy(b->sources + b->nsources, from, nfrom * sizeof *from);
     uint32_t first = b->nsources;
@@ -123,7 +111,7 @@ uint32_t coll_add_joint(coll_builder_t *b, int peer, coll_ref_t to, size_t count
 
 int coll_add_edge(coll_builder_t *b, uint32_t step, uint32_t on)
 {
-    if (!grow(b, (void **)&b->edges, &b->edge_capacity, b->nedges, 1, sizeof *b->edges))
+    if (!grow(b, &b->edges, &b->edge_capacity, b->nedges, 1, sizeof *b->edges))
         return 0;
     b->edges[b->nedges++] = (coll_edge_t){step, on};
     return 1;
