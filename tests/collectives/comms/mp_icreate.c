@@ -15,27 +15,7 @@
 #include "comm/boot/tree.h"
 #include "comm/boot/members/letters.h"
 #include "comm/memory/rooms.h"
-#include "tests/support/mp.h"
-
-static gyre_comm_t *world;
-static int rank, n;
-
-static void is_of(gyre_comm_t *comm, const int *ranks, int count)
-{
-    int mine = rank, all[64];
-    MP_CHECK(gyre_comm_size(comm) == count, "%d ranks, not %d", gyre_comm_size(comm), count);
-    MP_OK(gyre_all_gather(&mine, all, 1, GYRE_INT32, comm));
-    for (int i = 0; i < count; i++)
-        MP_CHECK(all[i] == ranks[i], "rank %d is %d, not %d", i, all[i], ranks[i]);
-}
-
-static void world_works(void)
-{
-    int all[64];
-    for (int i = 0; i < n; i++)
-        all[i] = i;
-    is_of(world, all, n);
-}
+#include "tests/collectives/comms/members.h"
 
 /* The last rank calls it only after a collective of all, which nobody could pass if the others waited. */
 static void does_not_block(void)
