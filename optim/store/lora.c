@@ -92,9 +92,9 @@ gyre_status_t optim_lora_predict(const optim_lora_config_t *config, const optim_
 {
     const optim_zero_config_t base = optim_lora_base(how), factors = optim_lora_factors(how);
     size_t more[OPTIM_MEMORY_KINDS];
-    gyre_status_t status = optim_zero_predict(config->weights, &base, dp_size, dp_rank, 1, 1, bytes, NULL);
+    gyre_status_t status = optim_zero_predict(config->weights, &base, dp_size, dp_rank, 1, bytes, NULL);
     if (status == GYRE_OK)
-        status = optim_zero_predict(config->factors, &factors, dp_size, dp_rank, 1, 1, more, NULL);
+        status = optim_zero_predict(config->factors, &factors, dp_size, dp_rank, 1, more, NULL);
     if (status != GYRE_OK)
         return status;
     for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++)

@@ -377,8 +377,7 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
         bytes[OPTIM_MEMORY_OFFLOAD] = plan->max_own * (half ? 3 : 2) * sizeof(float);
 }
 
-static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t backward,
-                            uint64_t sent[OPTIM_TRAFFIC_KINDS])
+static void predict_traffic(const zero_plan_t *plan, size_t passes, uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
     const optim_zero_config_t *c = &plan->config;
     uint64_t others = plan->ranks - 1;
@@ -397,9 +396,9 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
             sent[OPTIM_TRAFFIC_ALL_GATHER] += others * k->cut_count;
         int again = row->layer >= 0 ||
                     plan->params->config.embed_norm; /* the embedding's backward reads a norm at most */
-        size_t passes = c->keep ? forward + backward > 0 : forward + (again ? backward : 0);
+        size_t reads = c->keep ? passes > 0 : again ? 2 * passes : passes;
         if (plan->gathers)
-            sent[OPTIM_TRAFFIC_GATHER] += others * w->cut_count * passes;
+            sent[OPTIM_TRAFFIC_GATHER] += others * w->cut_count * reads;
         if (row->twin && zero_plan_needs_partner(plan) && !c->weights_only)
             sent[OPTIM_TRAFFIC_TIED] += k->own;
     }
@@ -443,7 +442,7 @@ static gyre_status_t look_at_stores(const model_params_t *local, const optim_zer
 }
 
 typedef struct {
-    size_t forward, backward;
+    size_t passes;
     size_t *bytes;  /* [OPTIM_MEMORY_KINDS]; NULL: not wanted */
     uint64_t *sent; /* [OPTIM_TRAFFIC_KINDS]; NULL: not wanted */
 } predicted_t;
@@ -457,7 +456,7 @@ static gyre_status_t predict(zero_plan_t *plan, void *user)
     if (status != GYRE_OK)
         return status;
     predict_memory(plan, more);
-    predict_traffic(plan, all->forward, all->backward, sends);
+    predict_traffic(plan, all->passes, sends);
     for (size_t k = 0; all->bytes && k < OPTIM_MEMORY_KINDS; k++)
         all->bytes[k] += more[k];
     for (size_t k = 0; all->sent && k < OPTIM_TRAFFIC_KINDS; k++)
@@ -466,10 +465,10 @@ static gyre_status_t predict(zero_plan_t *plan, void *user)
 }
 
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
-                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
+                                 size_t dp_size, size_t dp_rank, size_t passes,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
-    predicted_t all = {.forward = forward, .backward = backward, .bytes = bytes, .sent = sent};
+    predicted_t all = {.passes = passes, .bytes = bytes, .sent = sent};
     if (bytes)
         memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
     if (sent)

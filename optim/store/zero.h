@@ -147,11 +147,11 @@ typedef enum {
 } optim_traffic_t;
 
 /* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step
- * in which stages make `forward` and `backward` passes over all their rows (one of each per micro-batch of
- * the longest share; with config->keep one pass counts). Pure:
- * nothing is allocated but the plan of the buckets. Either array may be NULL. INVALID, NO_MEMORY. */
+ * in which stages make `passes` forward and as many backward over all their rows (one per micro-batch of the
+ * longest share; with config->keep one pass counts). Pure: nothing is allocated but the plan of the buckets.
+ * Either array may be NULL. INVALID, NO_MEMORY. */
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
-                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
+                                 size_t dp_size, size_t dp_rank, size_t passes,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
 /* Of it the bytes of OPTIM_MEMORY_MOMENTS alone, in which ranks with equal shares differ where there is Muon.
  * Its time does not grow with dp_size. INVALID, NO_MEMORY. */

@@ -57,7 +57,7 @@ static gyre_status_t predict_replica(const run_t *run, const optim_zero_config_t
         return optim_zero_predict_moments(local, zero, replicas, rank, &bytes[OPTIM_MEMORY_MOMENTS]);
     const optim_lora_config_t lora = {.adapters = run->adapters, .weights = local, .factors = factors};
     return factors ? optim_lora_predict(&lora, zero, replicas, rank, bytes)
-                   : optim_zero_predict(local, zero, replicas, rank, 1, 1, bytes, NULL);
+                   : optim_zero_predict(local, zero, replicas, rank, 1, bytes, NULL);
 }
 
 static int same_share(const optim_part_t *a, const optim_part_t *b)

@@ -36,12 +36,12 @@ static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size
         status = model_params_slice(whole, &slice, &local);
     optim_zero_share(&zero, &load->batch, &whole_most);
     if (status == GYRE_OK)
-        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, 1, bytes, NULL);
+        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, bytes, NULL);
     size_t all = status == GYRE_OK ? held(bytes) : 0;
     zero.stage = 3;
     optim_zero_share(&zero, &load->batch, &most);
     if (status == GYRE_OK)
-        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, 1, bytes, NULL);
+        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, bytes, NULL);
     *out = status == GYRE_OK && all > held(bytes) ? all - held(bytes) : 0;
     model_params_destroy(local);
     model_params_destroy(whole);

@@ -63,7 +63,7 @@ gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_c
                  rank = train->place.dp * train->layout.cp + train->place.cp;
     const optim_lora_config_t lora = lora_of(train);
     return train->adapters ? optim_lora_predict(&lora, how, dp, rank, bytes)
-                           : optim_zero_predict(train->local, how, dp, rank, 1, 1, bytes, NULL);
+                           : optim_zero_predict(train->local, how, dp, rank, 1, bytes, NULL);
 }
 
 const model_store_t_f32 *train_store(pipe_train_t *train)

@@ -107,7 +107,7 @@ static void refused(job_t *job)
     config.on_device = 1;
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);
     CHECK(strstr(gyre_last_error(), "expert parallelism is on the host") != NULL);
-    CHECK(optim_zero_predict(job->local, &config, job->ranks, 0, 1, 1, NULL, NULL) == GYRE_ERR_INVALID);
+    CHECK(optim_zero_predict(job->local, &config, job->ranks, 0, 1, NULL, NULL) == GYRE_ERR_INVALID);
     config.on_device = 0;
     groups.edp = groups.dp;
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);

@@ -44,8 +44,7 @@ static void test_bytes(void **unused)
                               : kind == 1 ? formula(stage, n, 2, 4, 12)
                                           : formula(stage, n, 2, 2, 12);
                 for (size_t rank = 0; rank < n; rank++) {
-                    assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, bytes, NULL),
-                                     GYRE_OK);
+                    assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, bytes, NULL), GYRE_OK);
                     size_t held = bytes[OPTIM_MEMORY_WEIGHTS] + bytes[OPTIM_MEMORY_GRADIENTS] +
                                   bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
                     assert_int_equal(held * n, want * params->total);
@@ -69,7 +68,7 @@ static void test_moments(void **unused)
                 const optim_zero_config_t config = {
                     .stage = 2, .share = 1, .bucket_bytes = 50000, .muon = muon, .momentum = 0.9};
                 size_t bytes[OPTIM_MEMORY_KINDS], moments;
-                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, bytes, NULL), GYRE_OK);
+                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, bytes, NULL), GYRE_OK);
                 assert_int_equal(optim_zero_predict_moments(params, &config, n, rank, &moments), GYRE_OK);
                 assert_int_equal(moments, bytes[OPTIM_MEMORY_MOMENTS]);
                 least = muon && n == 6 && moments < least ? moments : least;
@@ -94,7 +93,7 @@ static void test_traffic(void **unused)
             uint64_t all[OPTIM_TRAFFIC_KINDS] = {0}, total = 0;
             for (size_t rank = 0; rank < n; rank++) {
                 uint64_t sent[OPTIM_TRAFFIC_KINDS];
-                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, NULL, sent), GYRE_OK);
+                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, NULL, sent), GYRE_OK);
                 for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
                     all[k] += sent[k];
             }
@@ -132,7 +131,7 @@ static void test_buffers(void **unused)
             for (int stage = 2; stage < 4; stage++) {
                 const optim_zero_config_t c = {.stage = stage, .share = 1, .bucket_bytes = bucket};
                 size_t bytes[OPTIM_MEMORY_KINDS];
-                assert_int_equal(optim_zero_predict(params, &c, 2, 0, 1, 1, bytes, NULL), GYRE_OK);
+                assert_int_equal(optim_zero_predict(params, &c, 2, 0, 1, bytes, NULL), GYRE_OK);
                 /* a bucket that is filled up may hold rows of two units */
                 assert_in_range(bytes[OPTIM_MEMORY_BUCKETS], table * sizeof(float),
                                 (table + rest + 2 * layer) * sizeof(float) + 3 * bucket);
@@ -172,7 +171,7 @@ static void test_refused(void **unused)
                                        {.precision = MODEL_FLOAT16, .scaler.start = 3.0},
                                        {.precision = (model_precision_t)7}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(optim_zero_predict(params, &bad[i], 1, 0, 1, 1, NULL, NULL), GYRE_ERR_INVALID);
+        assert_int_equal(optim_zero_predict(params, &bad[i], 1, 0, 1, NULL, NULL), GYRE_ERR_INVALID);
     model_params_destroy(params);
 }
 

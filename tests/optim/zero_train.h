@@ -18,7 +18,7 @@ static inline void check_formulas(const job_t *job, const trial_t *t, const opti
     optim_zero_config_t config = t->zero;
     optim_zero_share(&config, &job->batch, &job->part);
     size_t passes = (job->longest + micro_of(t) - 1) / micro_of(t);
-    MP_OK(optim_zero_predict(job->local, &config, t->dp, job->dp_rank, passes, passes, want, sent));
+    MP_OK(optim_zero_predict(job->local, &config, t->dp, job->dp_rank, passes, want, sent));
     optim_zero_memory(zero, got);
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         MP_CHECK(got[k] == want[k] || (t->chunks && k == OPTIM_MEMORY_BUCKETS),

@@ -116,7 +116,7 @@ static size_t total(int stage, size_t dp, const pipe_load_t *load, size_t micro,
     size_t bytes[OPTIM_MEMORY_KINDS], sum = micro * each;
     model_params_t *params;
     assert_int_equal(model_params_create(&load->model, &params), GYRE_OK);
-    assert_int_equal(optim_zero_predict(params, &zero, dp, 0, 1, 1, bytes, NULL), GYRE_OK);
+    assert_int_equal(optim_zero_predict(params, &zero, dp, 0, 1, bytes, NULL), GYRE_OK);
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         sum += bytes[k];
     model_params_destroy(params);
