@@ -62,9 +62,9 @@ static int is_zero(double x)
     return bits << 1 == 0;
 }
 
-static void add_lanes(coll_total_t *total, const double *lanes, size_t count)
+static void add_lanes(coll_total_t *total, const double *lanes)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < COLL_LANES; i++) {
         if (!is_zero(lanes[i]))
             coll_wide_add(&total->wide, lanes[i]);
     }
@@ -80,7 +80,7 @@ static void add_all_lanes(coll_total_t *total, const coll_accumulator_t *a)
     for (int i = 0; i < COLL_LANES; i++)
         total->seen[COLL_SEEN_OTHER] |= !is_minus_zero(a->lanes[0][i]);
     for (int l = 0; l < COLL_LEVELS; l++)
-        add_lanes(total, a->lanes[l], COLL_LANES);
+        add_lanes(total, a->lanes[l]);
 }
 
 void coll_accumulator_settle(coll_accumulator_t *a)
@@ -208,7 +208,7 @@ static int add_levels(coll_accumulator_t *a, const kernel_accumulate_t *loops, c
         return 0;
     memcpy(a->lanes, lanes, sizeof a->lanes);
     for (int l = COLL_LEVELS; deep && l < COLL_DEEP; l++)
-        add_lanes(&a->total, lanes[l], COLL_LANES);
+        add_lanes(&a->total, lanes[l]);
     return 1;
 }
 

@@ -260,9 +260,8 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
     t.step = pipeline + t.dp + t.update;
     t.bubble = (t.slots - m) * sum(slowest) / t.step;
     double sequences = (double)r->batch.batch;
-    t.model_flops =
-        sequences * model_flops_step(&base->flops, (double)r->model.layers, 1, MODEL_RECOMPUTE_NONE);
-    t.hardware_flops = sequences * model_flops_step(&base->flops, (double)r->model.layers, 1, r->recompute);
+    t.model_flops = sequences * model_flops_step(&base->flops, (double)r->model.layers, MODEL_RECOMPUTE_NONE);
+    t.hardware_flops = sequences * model_flops_step(&base->flops, (double)r->model.layers, r->recompute);
     t.teraflops = t.hardware_flops / ranks / t.step / 1e12;
     t.mfu = t.model_flops / ranks / t.step / machine->peak;
     t.hfu = t.hardware_flops / ranks / t.step / machine->peak;

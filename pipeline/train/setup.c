@@ -472,7 +472,7 @@ static gyre_status_t set_up_record(train_run_t *run)
     record->batch = options->batch;
     record->grows = optim_ramp_sizes(&run->ramp) > 1;
     record->flops_per_step =
-        (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
+        (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, MODEL_RECOMPUTE_NONE);
     record->layout = *pipe_train_layout(run->train);
     record->peak_flops = options->peak_flops;
     if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)

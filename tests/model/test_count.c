@@ -210,13 +210,13 @@ static void sc21_table(void **state)
         assert_true(fabs((double)total(c) / 1e9 - sc21[i].billions) <= 0.0501);
         model_flops_t flops = model_flops(&c);
         double step =
-            (double)sc21[i].batch * model_flops_step(&flops, (double)c.layers, 1, MODEL_RECOMPUTE_FULL);
+            (double)sc21[i].batch * model_flops_step(&flops, (double)c.layers, MODEL_RECOMPUTE_FULL);
         double l = (double)c.layers, h = (double)c.hidden, s = 2048, v = 51200;
         double closed = 96 * (double)sc21[i].batch * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
         assert_true(fabs(step / closed - 1.0) < 1e-12);
         assert_true(fabs(step / ((double)sc21[i].gpus * sc21[i].teraflops * 1e12) - sc21[i].seconds) < 0.006);
         /* without recomputation: 72, and V / 12LC */
-        double model = model_flops_step(&flops, l, 1, MODEL_RECOMPUTE_NONE);
+        double model = model_flops_step(&flops, l, MODEL_RECOMPUTE_NONE);
         closed = 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
         assert_true(fabs(model / closed - 1.0) < 1e-12);
     }
@@ -256,8 +256,8 @@ static void selective(void **state)
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         model_config_t c = gpt(51200, 2048, row[i].layers, row[i].hidden, row[i].heads);
         model_flops_t flops = model_flops(&c);
-        double l = (double)c.layers, model = model_flops_step(&flops, l, 1, MODEL_RECOMPUTE_NONE);
-        double redo = model_flops_step(&flops, l, 1, MODEL_RECOMPUTE_SELECTIVE) - model;
+        double l = (double)c.layers, model = model_flops_step(&flops, l, MODEL_RECOMPUTE_NONE);
+        double redo = model_flops_step(&flops, l, MODEL_RECOMPUTE_SELECTIVE) - model;
         assert_true(fabs((model + 3 * redo) / model - row[i].hfu / row[i].mfu) < 0.0035);
         assert_true(fabs(redo / (4.0 * 2048 * 2048 * (double)c.hidden * l) - 1) < 1e-12);
     }

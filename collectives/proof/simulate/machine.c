@@ -58,9 +58,9 @@ static double mixed(const sim_t *s, double amount, double cache, double memory)
     return s->in_cache * per(amount, cache) + (1 - s->in_cache) * per(amount, memory);
 }
 
-static double stream_start(const sim_t *s, double bytes, double most)
+static double stream_start(const sim_t *s, double bytes)
 {
-    return per(sim_sooner(bytes, most), s->cost->peer_cache);
+    return per(sim_sooner(bytes, STREAM_START), s->cost->peer_cache);
 }
 
 /* Fetching what a peer has just written. */
@@ -69,14 +69,13 @@ static double fetch(const sim_t *s, double bytes)
     if (bytes <= INLINE_MOST)
         return per(bytes, s->cost->copy_cache);
     return s->cost->line + mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) +
-           stream_start(s, bytes, STREAM_START);
+           stream_start(s, bytes);
 }
 
 /* Writing what peers have read. */
 static double take_back(const sim_t *s, double bytes)
 {
-    return mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) +
-           stream_start(s, bytes, STREAM_START) / 2;
+    return mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) + stream_start(s, bytes) / 2;
 }
 
 /* process_vm_readv. Its rate includes what it does for each page. Data that is not in this core's cache takes

@@ -25,12 +25,12 @@ model_flops_t model_flops(const model_config_t *config)
     };
 }
 
-double model_flops_step(const model_flops_t *flops, double layers, int head, model_recompute_t redo)
+double model_flops_step(const model_flops_t *flops, double layers, model_recompute_t redo)
 {
     double layer = 3.0 * (flops->matrix + flops->attention);
     if (redo == MODEL_RECOMPUTE_FULL)
         layer += flops->matrix + flops->attention;
     else if (redo == MODEL_RECOMPUTE_SELECTIVE)
         layer += flops->attention;
-    return layers * layer + (head ? 3.0 * flops->head : 0.0);
+    return layers * layer + 3.0 * flops->head;
 }

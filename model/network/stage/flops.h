@@ -20,9 +20,9 @@ typedef struct {
 /* `config` has passed model_config_check. */
 model_flops_t model_flops(const model_config_t *config);
 
-/* Forward and backward of one sequence through `layers` layers, and the head if there is one. `redo`: what
+/* Forward and backward of one sequence through `layers` layers and the head. `redo`: what
  * backward computes again: nothing (the model's operations, for MFU), attention, or whole layers (the
  * hardware's, for HFU). */
-double model_flops_step(const model_flops_t *flops, double layers, int head, model_recompute_t redo);
+double model_flops_step(const model_flops_t *flops, double layers, model_recompute_t redo);
 
 #endif
