@@ -34,7 +34,7 @@
 /* The channel and its result belong to the process. Guarded by gyre_init's lock. */
 static struct {
     int agreed, tries;
-    int rank, size, root_fd;
+    int size, root_fd;
     char job[COMM_JOB_BYTES];
     meet_card_t card;
     const pmix_calls_t *stays; /* PMIx's goodbye is still to be sent, */

@@ -52,7 +52,6 @@ typedef struct {
 
 typedef struct {
     const coll_schedule_t *s;
-    const coll_args_t *args;
     size_t esize;
     item_t *items;
     uint32_t count;
@@ -407,7 +406,7 @@ static gyre_status_t emit(lower_t *l, base_arena_t *arena, coll_cuda_lowered_t *
 gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args, int channel, size_t esize,
                               base_arena_t *arena, coll_cuda_lowered_t *out)
 {
-    lower_t l = {.s = s, .args = args, .esize = esize};
+    lower_t l = {.s = s, .esize = esize};
     out->actions = NULL;
     out->count = 0;
     out->message = out->tmp = 0;
