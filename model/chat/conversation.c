@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/text/json.h"
 #include "base/utf8.h"
 #include "model/chat/templates.h"
@@ -252,14 +252,8 @@ typedef struct {
 
 static gyre_status_t run_add(run_t *run, const char *text, size_t bytes)
 {
-    if (run->room - run->bytes < bytes) {
-        size_t room = 2 * run->room + bytes + 256;
-        char *grown = realloc(run->text, room);
-        if (!grown)
-            return no_memory();
-        run->text = grown;
-        run->room = room;
-    }
+    if (!base_grow(&run->text, &run->room, run->bytes, bytes, 1))
+        return no_memory();
     if (bytes > 0)
         memcpy(run->text + run->bytes, text, bytes);
     run->bytes += bytes;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "model/tokenizer/internal.h"
 #include "model/tokenizer/sentencepiece.h"
@@ -99,14 +99,8 @@ static int is_refused(const model_encoder_t *e, model_token_t id)
 
 static gyre_status_t make_room(model_encoder_t *e, size_t more)
 {
-    if (e->room - e->count < more) {
-        size_t room = base_max_size(2 * e->room, e->count + more + 1024);
-        model_token_t *grown = realloc(e->id, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens", room);
-        e->id = grown;
-        e->room = room;
-    }
+    if (!base_grow(&e->id, &e->room, e->count, more, sizeof *e->id))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens", e->count + more);
     return GYRE_OK;
 }
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "model/tokenizer/pattern.h"
 
@@ -189,14 +189,8 @@ static gyre_status_t cut_apart(parts_t *p, const step_t *step)
 
 static gyre_status_t keep_span(state_t *state, size_t *count, size_t begin, size_t end, int match)
 {
-    if (*count == state->room) {
-        size_t room = base_max_size(2 * state->room, 256);
-        span_t *grown = realloc(state->span, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of a text", room);
-        state->span = grown;
-        state->room = room;
-    }
+    if (!base_grow(&state->span, &state->room, *count, 1, sizeof *state->span))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of a text", *count + 1);
     if (end > begin)
         state->span[(*count)++] = (span_t){begin, end, match};
     return GYRE_OK;

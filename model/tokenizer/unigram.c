@@ -2,11 +2,10 @@
 /* model/tokenizer/unigram.c: pieces to tokens, by a unigram model: the tokens whose sum of scores is largest
  * (Kudo, "Subword regularization", ACL 2018), by Viterbi's algorithm. A character without a token of its own
  * is unknown, with a score below all others. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "model/tokenizer/internal.h"
 
 /* The best way to the place: its last token begins at `from`, the next one on the best way ends at `next`. */
@@ -73,14 +72,8 @@ gyre_status_t tokenizer_unigram_piece(tokenizer_unigram_t *unigram, const model_
     if (bytes >= TOKENIZER_NONE)
         return gyre_fail(GYRE_ERR_INVALID, "a piece of %zu bytes without a place to cut it is too long",
                          bytes);
-    if (bytes + 1 > unigram->room) {
-        size_t room = base_max_size(2 * unigram->room, bytes + 256);
-        place_t *grown = realloc(unigram->place, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a piece of %zu bytes", bytes);
-        unigram->place = grown;
-        unigram->room = room;
-    }
+    if (!base_grow(&unigram->place, &unigram->room, bytes, 1, sizeof *unigram->place))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a piece of %zu bytes", bytes);
     place_t *place = unigram->place;
     find_best(place, t, piece, bytes);
     *count = 0;

@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/utf8.c: buffers of text and facts about characters. Categories are utf8proc's. */
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-#include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "model/tokenizer/internal.h"
 
 gyre_status_t tokenizer_append(tokenizer_buffer_t *buffer, const void *bytes, size_t count)
 {
-    if (buffer->room - buffer->count < count) {
-        size_t room = base_max_size(2 * buffer->room, buffer->count + count + 256);
-        unsigned char *grown = realloc(buffer->bytes, room);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a text of %zu bytes", room);
-        buffer->bytes = grown;
-        buffer->room = room;
-    }
+    if (!base_grow(&buffer->bytes, &buffer->room, buffer->count, count, 1))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a text of %zu bytes", buffer->count + count);
     if (count > 0)
         memcpy(buffer->bytes + buffer->count, bytes, count);
     buffer->count += count;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "model/tokenizer/internal.h"
 
@@ -43,14 +44,8 @@ static gyre_status_t put_bytes(model_tokenizer_t *tokenizer, const char *path, c
 {
     if (count > UINT32_MAX / 2 - tokenizer->blob_bytes)
         return gyre_fail(GYRE_ERR_FORMAT, "%s: its tokens have more than 2 GiB", path);
-    if (tokenizer->blob_bytes + count > tokenizer->blob_room) {
-        size_t room = base_max_size(2 * tokenizer->blob_room, tokenizer->blob_bytes + count + 4096);
-        unsigned char *grown = realloc(tokenizer->blob, room);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens of %s", path);
-        tokenizer->blob = grown;
-        tokenizer->blob_room = room;
-    }
+    if (!base_grow(&tokenizer->blob, &tokenizer->blob_room, tokenizer->blob_bytes, count, 1))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens of %s", path);
     if (count > 0)
         memcpy(tokenizer->blob + tokenizer->blob_bytes, bytes, count);
     *at = (uint32_t)tokenizer->blob_bytes;
@@ -64,15 +59,11 @@ gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size
     if (id >= TOKENIZER_IDS)
         return gyre_fail(GYRE_ERR_FORMAT, "%s: id %zu is above %zu, which no vocabulary has", path, id,
                          TOKENIZER_IDS);
-    if (id >= tokenizer->room) {
-        size_t room = base_max_size(base_max_size(2 * tokenizer->room, id + 1), 1024);
-        tokenizer_token_t *grown = realloc(tokenizer->token, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens of %s", room, path);
-        memset(grown + tokenizer->room, 0, (room - tokenizer->room) * sizeof *grown);
-        tokenizer->token = grown;
-        tokenizer->room = room;
-    }
+    const size_t before = tokenizer->room;
+    if (!base_grow(&tokenizer->token, &tokenizer->room, id, 1, sizeof *tokenizer->token))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens of %s", id + 1, path);
+    for (size_t i = before; i < tokenizer->room; i++)
+        tokenizer->token[i] = (tokenizer_token_t){0};
     tokenizer_token_t *token = &tokenizer->token[id];
     if (token->there) {
         if (token->count != count || memcmp(tokenizer->blob + token->at, bytes, count) != 0)
