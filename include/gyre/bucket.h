@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gyre/bucket.h: buckets, the bridge between training and communication.
+/* gyre/bucket.h: buckets: many tensors, such as the gradients of a training step, reduced in large pieces
+ * while the caller computes.
  *
- * The tensors lie back to back in zero-copy memory, in the order in which they become ready (backward's
- * order). They are cut at tensor borders into buckets of about `bucket_bytes`. When the last tensor of a
- * bucket is marked ready, the reduction of the bucket starts and runs while the caller computes. A
- * callback reports each bucket that has landed. With GYRE_BUCKET_REDUCE_SCATTER every rank gets its shard
- * of each bucket only: which rank owns which shard is all that distinguishes plain data parallelism from
- * ZeRO.
+ * The tensors lie back to back in zero-copy memory, in the order in which they become ready (for gradients,
+ * the order of the backward pass). They are grouped, without cutting a tensor, into buckets of about
+ * `bucket_bytes` bytes. When the last tensor of a bucket is marked ready, the reduction of the bucket starts
+ * and runs while the caller computes. A callback reports each bucket whose reduction has finished ("landed").
+ * With GYRE_BUCKET_ALL_REDUCE every rank gets the whole result (plain data parallelism), with
+ * GYRE_BUCKET_REDUCE_SCATTER only its own shard of each bucket (ZeRO).
  *
  * Bits do not depend on bucket_bytes (docs/contract.md). */
 #ifndef GYRE_BUCKET_H
@@ -48,9 +49,9 @@ typedef struct {
 } gyre_buckets_config_t;
 
 /* counts: [tensors], elements of each tensor in order of readiness; may be freed after the call. All ranks
- * pass the same counts and config; not checked here: ranks that differ get MISMATCH from the first
- * reduction. *out is freed with gyre_buckets_destroy, before `comm` is. Not collective. Errors: INVALID,
- * TYPE, OVERFLOW, NO_MEMORY; then *out is unchanged. */
+ * pass the same counts and config; not checked here: ranks that differ get MISMATCH from the first reduction.
+ * *out is freed with gyre_buckets_destroy, before `comm` is freed. Not collective. Errors: INVALID, TYPE,
+ * OVERFLOW, NO_MEMORY; then *out is unchanged. */
 GYRE_API gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t *config,
                                            size_t tensors, const size_t *counts, gyre_buckets_t **out);
 /* Frees the tensors and the buckets; NULL is allowed. Waits for reductions that are under way and returns the

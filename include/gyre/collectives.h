@@ -8,23 +8,25 @@
  * call returns.
  *
  * Each call `gyre_x(...)` blocks. `gyre_ix(..., &request)` starts the same operation and returns at once;
- * the buffers belong to Gyre until gyre_wait, gyre_test or a sibling of theirs reports that it has
- * finished.
- * Calls between gyre_group_start and gyre_group_end are collected and started together; the blocking ones
- * have finished when gyre_group_end returns.
+ * the buffers belong to Gyre until gyre_wait, gyre_test or one of their siblings reports that the operation
+ * has finished. Calls between gyre_group_start and gyre_group_end are collected and started together; the
+ * blocking ones have finished when gyre_group_end returns.
  *
- * Errors. The call is refused before anything is sent, and `comm` stays usable: INVALID, TYPE, OVERFLOW,
- * OVERLAP, UNSUPPORTED, NO_MEMORY. The other ranks still wait for the matching call of this rank. The
- * communicator is dead, and each later call on it returns the same status: MISMATCH, PEER_DEAD, TIMEOUT,
- * ABORTED, TRANSPORT, SYSTEM. A call that fails so gives its buffers back; the contents of `recv` are
- * undefined. Over shared memory and verbs, no rank and no adapter writes to the buffers after the call has
- * returned the error, and what is still read from them is not used. Over UCX that holds after the
- * communicator was destroyed or shrunk (docs/transports.md).
- * MISMATCH is found where a rank reads what another one sent. Where none does (two roots of a broadcast, a
- * count of gatherv, scatterv or all_to_allv that is 0 at one end: empty blocks are not sent), a later call
- * finds it. A rank that waits for such a block may get TIMEOUT, and a short block may stay unread.
+ * Errors of two kinds:
+ *  - INVALID, TYPE, OVERFLOW, OVERLAP, UNSUPPORTED, NO_MEMORY: the call is refused before anything is sent,
+ *    and `comm` stays usable. The other ranks still wait for the matching call of this rank.
+ *  - MISMATCH, PEER_DEAD, TIMEOUT, ABORTED, TRANSPORT, SYSTEM: the communicator is dead, and each later call
+ *    on it returns the same status. The buffers belong to the caller again; the contents of `recv` are
+ *    undefined. Over shared memory and verbs, no rank and no adapter writes to the buffers after the call
+ *    has returned the error, and what is still read from them is not used. Over UCX this holds after the
+ *    communicator was destroyed or shrunk (docs/transports.md).
  *
- * Results follow one canonical order over the ranks and depend on inputs and n alone (docs/contract.md). */
+ * Where MISMATCH is found. It is found where a rank reads what another one sent. Where no rank reads (two
+ * roots of a broadcast; a count of gatherv, scatterv or all_to_allv that is 0 at one end, since empty blocks
+ * are not sent), a later call finds it. A rank that waits for such a block may get TIMEOUT, and a short block
+ * may stay unread.
+ *
+ * The bits of a reduction depend on the inputs and n only (docs/contract.md). */
 #ifndef GYRE_COLLECTIVES_H
 #define GYRE_COLLECTIVES_H
 
@@ -137,7 +139,7 @@ GYRE_API gyre_status_t gyre_iall_to_allv(const void *send, const size_t *send_co
                                          const size_t *recv_displs, gyre_type_t type, gyre_comm_t *comm,
                                          gyre_request_t **request);
 
-/* No rank returns before all ranks have called it. */
+/* Returns when all ranks have called it. */
 GYRE_API gyre_status_t gyre_barrier(gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request);
 
@@ -153,7 +155,7 @@ GYRE_API gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, i
 GYRE_API gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                                   gyre_request_t **request);
 
-/* Exchange with neighbours, whom each rank lists for itself. Block i of send has send_counts[i] elements at
+/* Exchange with neighbours, which each rank lists for itself. Block i of send has send_counts[i] elements at
  * send + send_displs[i] and goes to rank to[i]: arrays of [nto]. Block i of recv has recv_counts[i] elements,
  * comes from rank from[i] and lands at recv + recv_displs[i]: arrays of [nfrom]. displs NULL: the blocks lie
  * back to back. It is a group of a gyre_send for each block of send and a gyre_recv for each block of recv,
@@ -184,7 +186,7 @@ GYRE_API gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests);
  * NULL; the value is the status of the operation. OK if *request is NULL. */
 GYRE_API gyre_status_t gyre_test(gyre_request_t **request);
 /* The same for a list of requests: [count], of any communicators, each in one place only. An entry that is
- * NULL has finished and is passed over.
+ * NULL has finished and is ignored.
  *  - test_all: does not block. IN_PROGRESS: not all have finished, and none was freed. Else all were freed;
  *    the value is the first error, or OK.
  *  - test_any: does not block. Frees one that has finished, the first in the list. *index: its place, and

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gyre/comm.h: communicators: a group of ranks that call collectives together.
+/* gyre/comm.h: joining a job, and communicators. A communicator is a group of ranks that call collectives
+ * together. Also here: memory that ranks share, and what a program does after a failure.
  *
- * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
- * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_place,
- * gyre_comm_hosts, gyre_progress, gyre_comm_rank and gyre_comm_size with their local_ siblings. Different
- * threads may use different communicators at once. docs/threads.md has the whole table. Collectives of one
- * communicator run in the order of their calls, which must be the same on all its ranks.
+ * Threads. One thread at a time makes calls on a communicator. Different threads may use different
+ * communicators at once. These calls may be made by a second thread at any time, also while the first one
+ * waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_place, gyre_comm_hosts,
+ * gyre_progress, gyre_comm_rank, gyre_comm_size, gyre_comm_local_rank and gyre_comm_local_size.
+ * docs/threads.md has the whole table. A signal handler may call gyre_comm_error, gyre_comm_rank,
+ * gyre_comm_size and their like only.
  *
- * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
- * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
- * be that of a new communicator. No call may be made from a signal handler but gyre_comm_error and
- * gyre_comm_rank, gyre_comm_size and their like.
+ * Order. Collectives of one communicator run in the order of their calls, which must be the same on all its
+ * ranks.
+ *
+ * Ended communicators. A communicator that gyre_comm_destroy or gyre_finalize has ended is INVALID in every
+ * call, and so is every communicator in a child of fork. This holds for the last 64 that ended; the handle
+ * of an older one may be that of a new communicator.
  *
  * Short names of errors stand for GYRE_ERR_... of gyre/status.h. Outputs are set on success only. */
 #ifndef GYRE_COMM_H
@@ -30,15 +34,15 @@ typedef struct gyre_request gyre_request_t;
 
 /* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
 typedef enum {
-    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
+    GYRE_ORDER_DEFAULT = 0,   /* that of the setting GYRE_ORDER */
     GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
-    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
+    GYRE_ORDER_FAST = 2,      /* no promise about bits: the order that sends the least data */
     GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
 } gyre_order_t;
 
-/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. A job's
- * communicator gets them when it is made (gyre_config_t, gyre_create_t), one that is made of another has
- * that one's, and gyre_comm_set changes them later. */
+/* Options of a communicator's operations. Initialise it with GYRE_OPTIONS_INITIALIZER, then change fields. A
+ * job's communicator gets its options when it is made (gyre_config_t, gyre_create_t). A communicator that is
+ * made of another one inherits them. gyre_comm_set changes them later. */
 typedef struct {
     size_t size;           /* sizeof(gyre_options_t) */
     gyre_order_t order;    /* the same on all ranks */
@@ -69,8 +73,9 @@ typedef struct {
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
     int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
-    /* Of the job's communicator, as of gyre_comm_set: the same on all ranks but for leaves and timeout_s.
-     * NULL: defaults. A newcomer (GYRE_JOIN) gives those that the others have set; it has one leaf. */
+    /* Options of the job's communicator, as for gyre_comm_set: the same on all ranks, except leaves and
+     * timeout_s. NULL: defaults. A newcomer (GYRE_JOIN) passes those that the others have set; it has one
+     * leaf. */
     const gyre_options_t *options;
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                          \
@@ -78,25 +83,29 @@ typedef struct {
         sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1, 0, NULL \
     }
 
-/* Joins the job and returns the communicator of all its ranks, which gyre_finalize frees. `config` may be
- * NULL. Call it once per process; again only after gyre_finalize. The rank comes from the first of:
- * `config`; GYRE_RANK, GYRE_SIZE and GYRE_ROOT; the launcher (PMIx, PMI-1, the variables of Open MPI,
- * Slurm, torchrun or a Kubernetes Indexed Job; docs/launching.md). With none of these the process is rank
- * 0 of 1. Errors; the process is then in no job: INVALID; BOOTSTRAP: rank 0 cannot be reached, or its port
- * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; MISMATCH: ranks
- * differ in options, GYRE_ORDER included, and the text shows both; NO_MEMORY. */
+/* Joins the job, and sets *world to the communicator of all its ranks, which gyre_finalize frees. Returns
+ * when all ranks have joined. `config` may be NULL. Call it once per process; again only after
+ * gyre_finalize.
+ *
+ * The rank comes from the first of: `config`; GYRE_RANK, GYRE_SIZE and GYRE_ROOT; the launcher (PMIx, PMI-1,
+ * the variables of Open MPI, Slurm, torchrun or a Kubernetes Indexed Job; docs/launching.md). With none of
+ * these the process is rank 0 of 1.
+ *
+ * Errors, after which the process is in no job: INVALID; BOOTSTRAP: rank 0 cannot be reached, or its port
+ * is taken; AUTH: the secret is missing or wrong; TIMEOUT: the text names the ranks that are missing;
+ * MISMATCH: ranks differ in options, GYRE_ORDER included, and the text shows both; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
-/* How a program makes a job by its own means. Initialise it with GYRE_CREATE_INITIALIZER, then change fields;
- * it is read during the call only. */
+/* How a program makes a job without a launcher. Initialise it with GYRE_CREATE_INITIALIZER, then change
+ * fields; it is read during the call only. */
 typedef struct {
     size_t size; /* sizeof(gyre_create_t) */
     int rank;    /* this process's, 0 .. nranks - 1 */
     int nranks;
     /* Passes `bytes` bytes of every rank to every rank: all: [nranks][bytes], in the order of ranks. Called
-     * by the calling thread, on all ranks alike: twice, and never for one rank. What it passes on holds the
-     * job's secret: who reads it can join. A call that blocks waits for it: gyre_comm_icreate
-     * has a deadline for the case that it never returns. */
+     * by the calling thread, on all ranks: twice, or never if nranks is 1. The bytes contain the job's
+     * secret: a process that reads them can join. A blocking call waits until it returns;
+     * gyre_comm_icreate has a deadline for the case that it never returns. */
     gyre_status_t (*all_gather)(const void *mine, void *all, size_t bytes, void *user);
     void *user;                    /* for all_gather */
     double init_timeout_s;         /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
@@ -112,9 +121,9 @@ typedef struct {
     }
 
 /* Makes a job of the ranks that call it, and returns the communicator of all of them, the job's;
- * gyre_finalize frees it, not gyre_comm_destroy. Nothing is taken from a launcher or from variables but
- * settings such as GYRE_INTERFACE: rank 0 makes the secret and listens; config->all_gather passes that on to
- * the others. gyre_init need not have been called.
+ * gyre_finalize frees it, not gyre_comm_destroy. Rank 0 makes the secret and listens; config->all_gather
+ * passes secret and address on to the others. Nothing comes from a launcher or from variables, except
+ * settings such as GYRE_INTERFACE. gyre_init need not have been called.
  *
  * A process may be in several jobs at once (16 with that of gyre_init), with a rank of its own in each. They
  * share nothing but memory of gyre_mem_alloc and gyre_mem_register, which serves all of them. Different
@@ -126,8 +135,8 @@ typedef struct {
  * time; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_comm_create(const gyre_create_t *config, gyre_comm_t **out);
 
-/* What ranks need to find each other, for programs that have a broadcast and no all-gather. Opaque bytes with
- * a secret in them: who reads them can join. */
+/* What ranks need to find each other, for programs that have a broadcast and no all-gather. Opaque bytes that
+ * contain a secret: a process that reads them can join. */
 typedef struct {
     unsigned char bytes[128];
 } gyre_unique_id_t;
@@ -162,7 +171,7 @@ GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gy
  * gyre_comm_split. */
 GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
 
-/* What the ranks of a new communicator have in common. */
+/* The place that the ranks of a new communicator share. */
 typedef enum {
     GYRE_SPLIT_HOST = 0,  /* a host, as far as shared memory reaches */
     GYRE_SPLIT_NUMA = 1,  /* a host, and the NUMA nodes that the calling thread may run on */
@@ -177,12 +186,12 @@ typedef enum {
  * UNSUPPORTED: a rank has no CUDA device, or its build has no CUDA. Else as gyre_comm_split. */
 GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out);
 
-/* A communicator of some ranks of `comm`, who alone call it; the others may do anything meanwhile. ranks:
- * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
- * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
- * be used again when the call has returned on all members. Several threads may call it at once, with
- * different tags, and another thread may make other calls on `comm` meanwhile, but gyre_comm_set and what
- * ends it. Options as `comm`.
+/* Makes a communicator of some ranks of `comm`. Only these call it; the others may do anything meanwhile.
+ * ranks: [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all
+ * members. tag: calls of `comm` that may be under way at once and have a member in common need different
+ * ones; it may be used again when the call has returned on all members. Several threads may call it at once,
+ * with different tags, and another thread may make other calls on `comm` meanwhile, but gyre_comm_set and
+ * what ends it. Options as `comm`.
  *
  * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
  * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
@@ -224,16 +233,16 @@ GYRE_API gyre_status_t gyre_comm_icreate_id(const gyre_unique_id_t *id, int rank
                                             const gyre_create_t *config, gyre_comm_t **out,
                                             gyre_request_t **request);
 
-/* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
- * operations must not be under way. Communicators that are made from it later have its order, algorithm,
- * chunk, timeout and tag, and one leaf per rank.
+/* Sets the options of the operations of `comm` from now on; options NULL: all defaults. Collective over
+ * `comm`, and no operation may be under way. Communicators that are made from it later have its order,
+ * algorithm, chunk, timeout and tag, and one leaf per rank.
  *
- * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
+ * INVALID: a field is out of range (returned without waiting for other ranks), a request of `comm` was not
  * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
  * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products of floating-point numbers and operations of gyre_op_create are UNSUPPORTED. As
- * much data travels as in canonical order.
+ * GYRE_ORDER_EXACT: products of floating-point numbers and operations of gyre_op_create are UNSUPPORTED. It
+ * sends as much data as canonical order.
  *
  * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
  * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
@@ -261,7 +270,7 @@ GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
  * GYRE_HEARTBEAT (5 s) and some 3 s. */
 GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
 
-/* Goes on without dead ranks. Collective over the ranks of the job that are left; each calls it after an
+/* Continues without dead ranks. Collective over the ranks of the job that are left; each calls it after an
  * operation has failed with PEER_DEAD, or with TIMEOUT for a rank that hangs. comm: the job's
  * communicator, which is that of gyre_init or the newest of gyre_comm_shrink and gyre_comm_grow.
  *
@@ -272,7 +281,7 @@ GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
  *
  * A rank that does not call it within the operation's deadline (timeout_s) is left out, and its
  * communicators are aborted. If ranks are silent but not known to be dead (a cut network), the larger part
- * goes on, and the smaller gets PEER_DEAD (GYRE_QUORUM). ABORTED: the others went on without this rank.
+ * continues, and the smaller gets PEER_DEAD (GYRE_QUORUM). ABORTED: the others continued without this rank.
  * TIMEOUT: no agreement within three deadlines. See docs/failures.md. */
 GYRE_API gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm);
 
@@ -293,29 +302,29 @@ GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_com
  * text is too small. */
 GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes);
 
-/* The error that killed `comm`, or OK, for any thread: what a call on `comm` has met, and what Gyre's own
- * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
- * calling thread then has the text. Two loads while there is no news. In a signal handler it may be OK until
- * the next signal: it never waits for the thread that the signal interrupts. */
+/* The error that killed `comm`, or OK. Any thread. It also knows of the death or abort of another rank that
+ * no call on `comm` has returned yet. After an error, gyre_last_error of the calling thread has the text. It
+ * costs two loads while there is no error. A signal handler may see OK until the next signal: the call never
+ * waits for the thread that the signal interrupts. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 
 /* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its
  * text in gyre_last_error: also while no thread of the program is in a call of Gyre. If `comm` has failed
- * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are no failure. A later
- * call replaces the function; NULL takes it back. Once that call, gyre_comm_destroy or gyre_finalize has
+ * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are not failures. A
+ * later call replaces the function; NULL removes it. Once that call, gyre_comm_destroy or gyre_finalize has
  * returned, the function does not run any more.
  *
  * It runs on the thread that learns of the failure first: one that is in a call of Gyre (gyre_comm_abort,
  * too), or one of Gyre's own, which serve the whole process. It must return soon. Of Gyre it may call
- * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and
- * gyre_status_string; for all else it wakes a thread of the program. For ranks of gyre_cuda_comms_create
- * it runs when a thread next calls Gyre on `comm`. */
+ * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and gyre_status_string.
+ * For anything else it must wake a thread of the program. For ranks of gyre_cuda_comms_create it runs when a
+ * thread next calls Gyre on `comm`. */
 typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
 GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
 
-/* For event loops: a descriptor that poll(2), select(2) or epoll(7) report as readable when gyre_progress or
- * gyre_test is worth a call. It is made by the first call, the same in later ones, and belongs to Gyre: it is
- * not read, written or closed, and ends with `comm`.
+/* For event loops: a descriptor that poll(2), select(2) or epoll(7) report as readable when the program
+ * should call gyre_progress or gyre_test. Every call returns the same descriptor. It belongs to Gyre and ends
+ * with `comm`: the program must not read, write or close it.
  *
  *     while (gyre_test(&request) == GYRE_IN_PROGRESS) {
  *         if (gyre_comm_arm(comm) == GYRE_OK) // before each poll
@@ -324,7 +333,7 @@ GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn f
  *
  * gyre_comm_arm prepares the descriptor. OK: the program may sleep until it is readable: something came for
  * an operation under way, one has finished on another thread, `comm` has failed, or some milliseconds have
- * passed (5 with a network, 50 without, none if no operation is under way); now and then for nothing.
+ * passed (5 with a network, 50 without, none if no operation is under way). It may also wake for no reason.
  * IN_PROGRESS: do not sleep, an operation has moved; test the requests, then arm again. Else the error that
  * killed `comm`. It covers operations of `comm` only: a loop over several communicators has the descriptor
  * of each.
@@ -351,17 +360,17 @@ GYRE_API int gyre_comm_leaves(const gyre_comm_t *comm);
 typedef struct {
     size_t size;   /* in: sizeof(gyre_place_t) */
     int host;      /* 0 .. gyre_comm_hosts - 1, in the order of the hosts' first ranks */
-    int host_rank; /* its number among the ranks of the communicator on its host, */
-    int host_size; /* and how many these are */
-    /* NUMA node, as its system counts, on which alone its thread could run when it made the communicator; -1:
-     * it could run on several, or the node is not known */
+    int host_rank; /* its number among the ranks of the communicator on its host */
+    int host_size; /* the number of ranks of the communicator on its host */
+    /* the only NUMA node, by the system's number, on which its thread could run when it made the
+     * communicator; -1: it could run on several nodes, or the node is not known */
     int numa;
-    /* CUDA device on which it works in this communicator, as its process counts (gyre/cuda.h); -1: none
-     * before gyre_comm_prepare_cuda or the first operation on device memory */
+    /* CUDA device on which it works in this communicator, by the number in its process (gyre/cuda.h); -1:
+     * none before gyre_comm_prepare_cuda or the first operation on device memory */
     int device;
     int job_rank;        /* of its process in its job: the same in all communicators, as long as it lives */
     char device_bus[24]; /* PCI address of that device, such as "0000:17:00.0"; "": none */
-    char host_name[64]; /* what its host calls itself, cut to 35 characters; several hosts may use one name */
+    char host_name[64];  /* the host's name, cut to 35 characters; several hosts may have the same */
 } gyre_place_t;
 /* Fills *place, of rank `rank` of `comm`, up to the size that the caller set in place->size. Nothing is sent:
  * the ranks exchanged it when they made `comm`. Also when `comm` has failed, and of dead ranks. INVALID: an
@@ -381,9 +390,9 @@ typedef struct {
     uint64_t private_bytes; /* other memory held by this communicator */
     uint64_t connections;   /* links to peers made so far */
     double wait_seconds;    /* time spent waiting for peers */
-    /* What a rank did in waits: it yielded its core, so often and for so long, slept, or spun the rest. Short
-     * waits, which spin, are not in wait_seconds. Rests while another thread drives the communicator, and
-     * waits for devices, are not counted here. */
+    /* What the rank did in waits: yields of its core, seconds in these, and seconds asleep; in the rest of
+     * wait_seconds it spun. Short waits, which spin, are not in wait_seconds. Pauses while another thread
+     * drives the communicator, and waits for devices, are not counted. */
     uint64_t yields;
     double yield_seconds;
     double sleep_seconds;
@@ -393,16 +402,16 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
 
 /* Memory that ranks on the same host read and write directly, so that collectives on it save a copy.
  * Page-aligned and zeroed. It is used like any other memory, may be allocated before gyre_init, and
- * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. From 2 MiB on it is taken at
- * once, in huge pages of the caller's NUMA node, where the kernel can (Linux 6.1). Errors: INVALID, also
+ * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. From 2 MiB on it is backed at
+ * once, by huge pages of the caller's NUMA node, if the kernel can do that (Linux 6.1). Errors: INVALID, also
  * while a non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
-/* Memory of the ranks of `comm` in which the ranks of a host load and store, and which ranks of other hosts
- * reach by gyre_put and gyre_get. Collective over `comm`; each rank gives the number of its own bytes, any
- * one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in all respects: aligned to a page and
- * zeroed. A page lies on the NUMA node of the rank that touches it first. gyre_mem_peer gives the parts of
- * the others. Each part takes a descriptor of its owner.
+/* Shared memory of the ranks of `comm`: ranks of the same host load and store in it directly, ranks of other
+ * hosts use gyre_put and gyre_get. Collective over `comm`; each rank passes the number of bytes of its own
+ * part, which may differ or be 0. *ptr: this rank's part, like memory of gyre_mem_alloc in all respects:
+ * page-aligned and zeroed. A page lies on the NUMA node of the rank that touches it first. gyre_mem_peer
+ * gives the parts of the others. Each part takes a descriptor of its owner.
  *
  * The program orders loads and stores: what a rank stores is seen by another one after a gyre_barrier of
  * both, after a message or a collective by which the second waits for the first, or by C11 atomics
@@ -413,41 +422,43 @@ GYRE_API gyre_status_t gyre_mem_free(void *ptr);
  * if a rank dies. The memory outlives `comm` and the job. Ranks of other hosts have no such view: a part
  * that they use must not be freed, and `comm` not be destroyed, before they have flushed (gyre_barrier).
  *
- * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names,
- * do not share a host, and what joins the hosts is not UCX; or `comm` is of gyre_cuda_comms_create.
+ * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names, do
+ * not share a host, and the transport between the hosts is not UCX; or `comm` is of gyre_cuda_comms_create.
  * OVERFLOW, NO_MEMORY: on some rank. Else as gyre_all_gather: MISMATCH: the ranks made different calls. On
  * this rank alone, and nothing has happened: INVALID, also in a group; NO_MEMORY for the list of ranks. */
 GYRE_API gyre_status_t gyre_mem_alloc_shared(gyre_comm_t *comm, size_t bytes, void **ptr);
-/* Where this process sees the part of `rank`, by its number in the communicator of gyre_mem_alloc_shared, and
- * how many bytes that rank gave. ptr: what that call has given here, not a place inside. bytes may be NULL.
- * Local; the answer is the same until gyre_mem_free(ptr), and for this rank ptr itself. INVALID: an argument
- * is not right. UNSUPPORTED: the rank is on another host. */
+/* Sets *peer to the address in this process of the part of `rank` (its number in the communicator of
+ * gyre_mem_alloc_shared), and *bytes to its length; bytes may be NULL. ptr: the pointer that
+ * gyre_mem_alloc_shared returned here, not an address inside the part. Local; the result is the same until
+ * gyre_mem_free(ptr), and for this rank it is ptr. INVALID: an argument is wrong. UNSUPPORTED: the rank is on
+ * another host. */
 GYRE_API gyre_status_t gyre_mem_peer(const void *ptr, int rank, void **peer, size_t *bytes);
-/* Copy `bytes` bytes to, or from, the part of `rank`, at `offset` bytes from its begin. ptr: of
- * gyre_mem_alloc_shared, as for gyre_mem_peer. The rank makes no call for it; but where TCP joins the
- * hosts, its process must be in a call of Gyre on a communicator of several hosts, or have
+/* Copy `bytes` bytes to, or from, the part of `rank`, at `offset` bytes from its start. ptr: the pointer of
+ * gyre_mem_alloc_shared, as for gyre_mem_peer. `rank` makes no matching call. But if the hosts are connected
+ * by TCP, its process must be in a call of Gyre on a communicator of several hosts, or have
  * GYRE_PROGRESS_THREAD=1.
  *
- * From here to gyre_flush `from` must not change, and what is in `to`, and in the part, is not defined.
- * Two of them in the same bytes of a part without a flush between them have no order.
+ * Until gyre_flush, `from` must not change, and the contents of `to` and of the part are undefined. Two such
+ * calls on the same bytes of a part, without a flush between them, have no order.
  *
  * INVALID, and nothing happens: an argument is wrong, the bytes are not all in the part, or `comm` has
  * ended and the rank is on another host. Else as gyre_flush. */
 GYRE_API gyre_status_t gyre_put(const void *from, size_t bytes, void *ptr, int rank, size_t offset);
 GYRE_API gyre_status_t gyre_get(void *to, size_t bytes, void *ptr, int rank, size_t offset);
-/* Waits until all that this rank has put to `rank`, or gotten from there, on the communicator of `ptr`, is
- * there; rank -1: all ranks. Then `from` and `to` are the caller's again. What was put is in the memory of
- * `rank`: a rank that hears from this rank after the flush, by a message or a barrier, sees it there.
+/* Waits until this rank's gyre_put and gyre_get calls with `rank`, on the communicator of `ptr`, have
+ * completed; rank -1: with all ranks. Then `from` and `to` are the caller's again. The data of gyre_put is in
+ * the memory of `rank`: a rank that gets a message from this rank after the flush, or meets it in a barrier,
+ * sees the data.
  *
  * A call on the communicator of `ptr`, as gyre_put and gyre_get: by one thread at a time. TIMEOUT: not
  * within the deadline of an operation. PEER_DEAD, TRANSPORT: and as TIMEOUT they end that communicator.
  * Buffers are the caller's again once it is destroyed. INVALID: an argument is wrong. */
 GYRE_API gyre_status_t gyre_flush(void *ptr, int rank);
-/* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
- * gyre_mem_deregister(ptr). It replaces the pages that lie in the range as a whole, if they are 64 KiB or
- * more, by shared pages with the same contents at the same addresses. What the range has of its first and
- * last page stays where it is, next to other memory, and is copied when it travels. It costs a copy and is
- * never required; use it for buffers that live long.
+/* Gives [ptr, ptr + bytes), memory of malloc or mmap, the properties of memory of gyre_mem_alloc, until
+ * gyre_mem_deregister(ptr). It replaces the pages that lie entirely in the range, if they are 64 KiB or more,
+ * by shared pages with the same contents at the same addresses. The parts of the range in an incomplete first
+ * or last page are not changed, and are copied when they are sent. The call costs a copy and is never
+ * required; use it for buffers that live long.
  *
  * During both calls no other thread may use the range; memory next to it may be used. The new pages are not
  * transparent huge pages, and a policy of mbind(2) for the range is lost. Between the calls the range must

@@ -88,9 +88,9 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  * two devices, or too many ranks on one device for their kernels to run at once; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms);
 
-/* A registered buffer: peers read [buffer, + bytes) where it lies. Then all_reduce (not scaled),
+/* A registered buffer: peers read [buffer, buffer + bytes) directly. Then all_reduce (not scaled),
  * reduce_scatter, all_gather, broadcast and all_to_all (not in place, equal blocks) of more than
- * GYRE_CUDA_ONE_SHOT bytes make no copies of it. Results have the same bits. */
+ * GYRE_CUDA_ONE_SHOT bytes do not copy it. Results have the same bits. */
 typedef struct gyre_cuda_registration gyre_cuda_registration_t;
 /* Collective over `comm`, in the same order on all ranks. Each rank passes its own memory from cudaMalloc
  * on the communicator's device, of any length. Later calls use registered memory on all ranks or on none,

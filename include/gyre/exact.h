@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gyre/exact.h: exact sums of local data: the same bits however the data are split among calls, threads and
- * ranks.
+/* gyre/exact.h: exact sums of local data. The result has the same bits for any split of the data among calls,
+ * threads and ranks.
  *
  *   gyre_exact_t *dot;
  *   double value;
@@ -15,8 +15,8 @@
  * docs/contract.md, "Exact sums".
  *
  * Arrays lie in host memory, at any address. A sum belongs to one thread at a time; threads add to sums of
- * their own and merge them. Errors: INVALID, an argument is NULL (with a zero count, arrays may be NULL);
- * TYPE, the type is not GYRE_FLOAT32 or GYRE_FLOAT64. The sum is then as it was. */
+ * their own and merge them. Errors, which do not change the sum: INVALID: an argument is NULL (with a zero
+ * count, arrays may be NULL); TYPE: the type is not GYRE_FLOAT32 or GYRE_FLOAT64. */
 #ifndef GYRE_EXACT_H
 #define GYRE_EXACT_H
 
@@ -44,15 +44,16 @@ GYRE_API gyre_status_t gyre_exact_add_norm2(gyre_exact_t *exact, const void *x, 
 
 /* Adds the value of `from`, which stays as it is. INVALID also: both are the same. */
 GYRE_API gyre_status_t gyre_exact_merge(gyre_exact_t *exact, const gyre_exact_t *from);
-/* Adds up the sums of all ranks of `comm`; every rank's `exact` becomes the total. An ordinary all-reduce of
- * integers, about 1 KiB: the same rules, errors and non-blocking form (gyre/collectives.h). After an error
- * that kills `comm`, the value is undefined. UNSUPPORTED: `comm` has other than one leaf per rank
- * (gyre_comm_set); gyre_comm_dup gives one that has. */
+/* Adds up the sums of all ranks of `comm`; every rank's `exact` becomes the total. It is an ordinary
+ * all-reduce of integers, about 1 KiB, with the same rules, errors and non-blocking form
+ * (gyre/collectives.h). After an error that kills `comm`, the value is undefined. UNSUPPORTED: `comm` has
+ * other than one leaf per rank (gyre_comm_set); gyre_comm_dup gives one that has. */
 GYRE_API gyre_status_t gyre_exact_all_reduce(gyre_exact_t *exact, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_exact_iall_reduce(gyre_exact_t *exact, gyre_comm_t *comm,
                                               gyre_request_t **request);
 
-/* *value = the double nearest to the sum, ties to the even one. The sum stays as it is, and may go on. */
+/* *value = the double nearest to the sum, ties to the even one. The sum is not changed, and terms may be
+ * added later. */
 GYRE_API gyre_status_t gyre_exact_value(const gyre_exact_t *exact, double *value);
 
 #ifdef __cplusplus

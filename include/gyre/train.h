@@ -35,12 +35,12 @@ typedef struct {
     uint64_t step;          /* steps so far, this one and those before a resume included */
     uint64_t tokens;        /* tokens of this step's batch, over all ranks */
     double loss;            /* over the batch, before the update */
-    double validation_loss; /* after the update; NaN: the settings want no validation after this step */
+    double validation_loss; /* after the update; NaN: the settings ask for no validation after this step */
     double grad_norm;       /* of all gradients, before they are clipped; not finite if `skipped` is 1 */
     double learning_rate;   /* of this update */
     double seconds;         /* time of the step on this rank, without validation */
-    /* the update was left out: 1: fp16 gradients overflowed; 2: the step was a spike ("spike-loss",
-     * "spike-norm") */
+    /* 0: updated. The update was skipped, 1: fp16 gradients overflowed; 2: the step was a spike
+     * ("spike-loss", "spike-norm") */
     uint32_t skipped;
     uint32_t done; /* 1: this was the last step: the number of steps or the time limit is reached */
 } gyre_train_stats_t;
@@ -53,8 +53,8 @@ typedef struct {
  *
  * config: a JSON object as text (it begins with '{'), or the path of a file with one. Its keys are the
  * options of gyre-train(1) without the dashes, as for its --config: {"data": "text", "zero": 1}. Missing
- * keys have gyre-train's defaults, but for two: there is no report and no sample of text unless the object
- * has the keys "report" and "sample-tokens". "progress" has no effect. "device": "cuda" sets
+ * keys have gyre-train's defaults, with two exceptions: there is no report and no sample of text unless the
+ * object has the keys "report" and "sample-tokens". "progress" has no effect. "device": "cuda" sets
  * CUDA_DEVICE_MAX_CONNECTIONS and CUDA_MODULE_LOADING unless they are set, so call this before CUDA starts.
  *
  * out: the caller frees *out with gyre_train_destroy. After an error there is nothing to free.
@@ -64,7 +64,7 @@ typedef struct {
  * NO_MEMORY; the errors of gyre_init and gyre_comm_split. */
 GYRE_API gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, gyre_train_t **out);
 
-/* One step: forward, backward and update of one global batch; then what the settings want after this step
+/* One step: forward, backward and update of one global batch; then what the settings ask for after this step
  * (validation, a line of the log, a checkpoint). The first call also measures the validation loss before
  * training or, of a run that is resumed, one that was due and not made, which is in the log and not in
  * stats. stats: filled as far as its size says; NULL is allowed. INVALID, harmless: a wrong size, the last

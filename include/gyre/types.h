@@ -64,7 +64,7 @@ typedef struct {
     int32_t index;
 } gyre_int16_int32_t;
 
-/* Which type has which:
+/* Reductions that each type supports:
  *   integers                sum prod min max avg, and the bitwise and logical ones
  *   floats of any width     sum prod min max avg
  *   complex                 sum prod avg
@@ -115,8 +115,8 @@ typedef struct {
 /* An operation of the program's own: right[i] = left[i] op right[i] for count elements of `type`. The arrays
  * do not overlap; `left` must not be written, it may be another rank's memory. GYRE_OK, or an error: then the
  * call fails on this rank, with a text that has the status, and on all others with this text; the
- * communicator is dead. The function is called on any thread that waits for or moves a collective, in as many
- * pieces as Gyre likes. It must be associative (up to rounding), and may call nothing of Gyre but
+ * communicator is dead. The function is called on any thread that waits for or advances a collective, for any
+ * number of pieces of the vectors. It must be associative (up to rounding), and may call nothing of Gyre but
  * gyre_reduce_local, the functions of this header and gyre_last_error. A C++ exception that leaves it counts
  * as an error. A longjmp that leaves it is undefined behaviour. */
 typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_t count, gyre_type_t type,
@@ -126,10 +126,10 @@ typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_
 #define GYRE_OP_COMMUTATIVE 1u
 
 /* *op: an operation for any type, those of gyre_type_create included, in every collective that reduces. It
- * follows the canonical tree (docs/contract.md). `user` is passed to the function, and borrowed until
- * gyre_op_free. Ranks compare operations by number: all ranks that share a communicator create and free their
- * operations in the same order. At most 127 at a time: NO_MEMORY. INVALID: an argument is NULL, or a flag is
- * unknown. Any thread. */
+ * follows the canonical tree (docs/contract.md). `user` is passed to the function, and must be valid until
+ * gyre_op_free. Ranks identify operations by number, so all ranks that share a communicator must create and
+ * free their operations in the same order. At most 127 at a time, else NO_MEMORY. INVALID: an argument is
+ * NULL, or a flag is unknown. Any thread. */
 #ifndef __cplusplus
 GYRE_API gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
                                       gyre_redop_t *op);
@@ -168,7 +168,7 @@ GYRE_API gyre_status_t gyre_op_free(gyre_redop_t *op);
 
 enum { GYRE_TYPE_BYTES_MOST = 4096 };
 /* *type: elements of `bytes` bytes (1 to GYRE_TYPE_BYTES_MOST), for calls that move and for operations of
- * gyre_op_create. Ranks compare types by number and size: as above, and as many. INVALID; NO_MEMORY. */
+ * gyre_op_create. The rules of order and number of gyre_op_create apply. INVALID; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_type_create(size_t bytes, gyre_type_t *type);
 /* *type becomes GYRE_TYPE_NONE. No call may be under way that uses the type; a call on a stream is under way
  * until the stream has passed it. INVALID, and nothing changes: it is not one of gyre_type_create, or a plan
