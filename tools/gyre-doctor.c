@@ -19,12 +19,12 @@ static const char usage[] =
     "       gyre-doctor --job [ID|FILE] [--record DIR] [--json FILE|-]\n"
     "\n"
     "Prints what this machine has, what Gyre will use, what is missing and how to get it.\n"
-    "With --compare: what is not alike on all ranks of a job that runs it.\n"
-    "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n";
+    "With --compare: what differs between the ranks of a job that runs it.\n"
+    "With --job: what the ranks of a job are doing, who waits for whom, and which rank is the cause.\n";
 
 static const char notes[] =
     "Lines marked X are required and missing, ! can be improved, - are absent and not needed.\n"
-    "Exit status: 0 everything required is there (--compare: and is alike), 1 something is missing or "
+    "Exit status: 0 everything required is there (--compare: and equal), 1 something is missing or "
     "malformed\n"
     "or differs, 2 wrong usage.\n";
 
@@ -50,7 +50,7 @@ static int parse(int argc, char **argv, options_t *options)
         {FLAG(0, "settings", SWITCH, &options->settings, NULL,
               "list every setting instead: value, default, unit, where the value came from, meaning")},
         {FLAG(0, "compare", SWITCH, &options->compare, NULL,
-              "start it as the job is started: rank 0 prints what differs between the ranks")},
+              "start gyre-doctor like the job: rank 0 prints what differs between the ranks")},
         {FLAG(0, "json", TEXT, &options->json, "FILE",
               "write the same as JSON to FILE (-: to standard output, and nothing else there)")},
     };

@@ -14,15 +14,16 @@
 #include "tools/shared/model_flags.h"
 #include "tools/shared/output.h"
 
-static const char usage[] = "usage: gyre-eval --load MODEL [OPTION...] FILE...\n"
-                            "       gyre-eval --load MODEL --task hellaswag|arc|mmlu [OPTION...] FILE...\n"
-                            "       ucx-run -n N gyre-eval --load MODEL [OPTION...] FILE...\n"
-                            "\n"
-                            "Prints the perplexity of texts and token files, or how many questions a model "
-                            "answers, a row for each FILE.\n"
-                            "Log-probabilities are, to the bit, those of gyre-train's forward over the same "
-                            "tokens, on any number of\n"
-                            "ranks. Defaults stand in brackets.\n";
+static const char usage[] =
+    "usage: gyre-eval --load MODEL [OPTION...] FILE...\n"
+    "       gyre-eval --load MODEL --task hellaswag|arc|mmlu [OPTION...] FILE...\n"
+    "       ucx-run -n N gyre-eval --load MODEL [OPTION...] FILE...\n"
+    "\n"
+    "Prints the perplexity of texts and token files, or how many questions a model "
+    "answers, a row for each FILE.\n"
+    "Log-probabilities have the same bits as in gyre-train's forward pass over the same "
+    "tokens, on any number\n"
+    "of ranks. Defaults are in parentheses.\n";
 
 static int read_format(void *to, const char *name)
 {
@@ -54,29 +55,29 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
               "only the first N tokens, BOS included, or questions of each FILE (all)"),
          .low = 1},
         {FLAG(0, "no-bos", SWITCH, &o->no_bos, NULL,
-              "put no token in front of a text or context that the tokenizer has for the\nbeginning")},
+              "do not put the tokenizer's beginning-of-text token in front of a text or\ncontext")},
         {.kind = FLAG_HEADING, .help = "Perplexity:"},
         {FLAG(0, "stride", SIZE, &o->stride, "N",
-              "so many tokens from window to window: a smaller one gives each token more\n"
-              "context, at its price (all positions)"),
+              "tokens from window to window: a smaller number gives each token more context,\n"
+              "and takes longer (all positions)"),
          .low = 1},
         {FLAG(0, "data-format", READ, &o->format, "NAME",
-              "of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
+              "format of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
          .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt"},
         {.kind = FLAG_HEADING, .help = "Questions:"},
         {FLAG(0, "long", CHOICE, &long_, "refuse|cut",
-              "of contexts for which the model has too few positions: cut leaves out their\n"
-              "beginning (refuse)")},
+              "contexts that are too long for the model: refuse, or cut their beginning\n"
+              "(refuse)")},
         {FLAG(0, "batch", SIZE, &o->generate.batch, "N", "choices at a time (8)"), .low = 1, .high = 4096},
         {FLAG(0, "prefill", SIZE, &o->generate.prefill, "N",
-              "tokens of contexts that are read at a time (64)"),
+              "tokens of contexts that are processed at a time (64)"),
          .low = 1, .high = 65536},
         {.kind = FLAG_HEADING, .help = "Ranks:"},
         RANK_FLAGS(&o->part, &o->generate.fast),
         {.kind = FLAG_HEADING, .help = "Output:"},
         {FLAG(0, "json", TEXT, &o->json, "FILE", "the results as a JSON document; - is standard output")},
         {FLAG(0, "logprobs", TEXT, &o->logprobs, "FILE",
-              "a JSON object for each token or choice that was scored, in a line of its own")},
+              "write a JSON object for each scored token or choice, one per line")},
         {FLAG(0, "quiet", SWITCH, &o->quiet, NULL, "no line on standard error at the end")},
     };
     const flags_t flags = {.program = "gyre-eval", .usage = usage, FLAG_ROWS(rows)};

@@ -21,11 +21,12 @@ static const char usage[] =
     "usage: gyre-generate --load MODEL [--prompt TEXT | --prompt-file FILE] [OPTION...]\n"
     "       ucx-run -n N gyre-generate --load MODEL [OPTION...]\n"
     "\n"
-    "Writes what a model says after a prompt, as its tokens come. The log-probability of each token is, to "
-    "the bit,\n"
-    "that of gyre-train's forward over the same tokens, on any number of ranks. Without --prompt and "
-    "--prompt-file\n"
-    "the prompt comes from standard input. Defaults stand in brackets.\n";
+    "Generates text after a prompt, and writes each token as it comes. The log-probability of each token has "
+    "the\n"
+    "same bits as in gyre-train's forward pass over the same tokens, on any number of ranks. Without "
+    "--prompt "
+    "and\n"
+    "--prompt-file the prompt is read from standard input. Defaults are in parentheses.\n";
 
 /* -1: go on. */
 static int parse(int argc, char **argv, generate_options_t *o, int speak)
@@ -33,26 +34,27 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     const flag_t rows[] = {
         MODEL_FLAGS(&o->part.source, &o->tokenizer, " "),
         {.kind = FLAG_HEADING, .help = "Prompts:"},
-        {FLAG(0, "prompt", TEXT, &o->prompt, "TEXT", "go on from it")},
+        {FLAG(0, "prompt", TEXT, &o->prompt, "TEXT", "continue this text")},
         {FLAG(0, "prompt-file", TEXT, &o->prompt_file, "FILE",
-              "go on from its content; -, and without both: from\nstandard input")},
+              "continue the content of this file; -, and without both:\nstandard input")},
         {FLAG(0, "lines", SWITCH, &o->lines, NULL,
-              "each line is a prompt of its own; each answer is a line, a JSON object")},
+              "each line is a prompt; each answer is one line, a JSON object")},
         {FLAG(0, "no-bos", SWITCH, &o->no_bos, NULL,
-              "put no token in front of a prompt that the tokenizer has for the beginning")},
+              "do not put the tokenizer's beginning-of-text token in front of a prompt")},
         {FLAG(0, "batch", SIZE, &o->config.batch, "N", "prompts at a time (8)"), .low = 1, .high = 4096},
         {FLAG(0, "prefill", SIZE, &o->config.prefill, "N", "tokens of prompts that are read at a time (64)"),
          .low = 1, .high = 65536},
         {.kind = FLAG_HEADING, .help = "Tokens:"},
-        {FLAG(0, "tokens", SIZE, &o->how.tokens, "N", "so many after each prompt, at most (64)"), .low = 1},
-        {FLAG(0, "temperature", REAL, &o->how.draw.temperature, "X", "0: always the likeliest (0.7)"),
+        {FLAG(0, "tokens", SIZE, &o->how.tokens, "N", "most tokens after each prompt (64)"), .low = 1},
+        {FLAG(0, "temperature", REAL, &o->how.draw.temperature, "X",
+              "temperature of sampling; 0: always the likeliest token (0.7)"),
          .high = 100},
         {FLAG(0, "top-k", SIZE, &o->how.draw.top_k, "N",
-              "only from the N likeliest tokens; 0: from all (0)")},
+              "sample from the N likeliest tokens; 0: from all (0)")},
         {FLAG(0, "top-p", REAL, &o->how.draw.top_p, "X",
-              "of these from the likeliest whose probabilities add up to X; 1: from all (1)"),
+              "of these, sample from the likeliest whose probabilities add up to X; 1: from all (1)"),
          .low = 1e-6, .high = 1},
-        {FLAG(0, "seed", COUNT, &o->how.draw.seed, "N", "of the random numbers (0)")},
+        {FLAG(0, "seed", COUNT, &o->how.draw.seed, "N", "seed of the random numbers (0)")},
         {FLAG(0, "ignore-eot", SWITCH, &o->ignore_eot, NULL, "do not end at the model's end of text")},
         {FLAG(0, "stop", TEXT, &o->stop, "TOKEN", "end at this token, too, such as <|eot_id|>")},
         {.kind = FLAG_HEADING, .help = "Ranks:"},

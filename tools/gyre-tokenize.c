@@ -47,7 +47,7 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "file: tokenizer.json, a .model of SentencePiece, merges.txt, a .tiktoken file named\n"
               "after its pattern")},
         {FLAG(0, "out", TEXT, &options->out, "FILE",
-              "the token file; it is replaced as a whole, when all is done")},
+              "the token file; an old one is replaced when all is done")},
         {FLAG(0, "eot", SWITCH, &options->eot, NULL, "put the tokenizer's end of text after each document")},
         {FLAG(0, "jsonl", SWITCH, &options->jsonl, NULL,
               "each line of INPUT is a JSON object with one document: \"messages\", a\n"
@@ -59,7 +59,7 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "(that of tokenizer_config.json next to the tokenizer, if it writes one of these)"),
          .read = read_template, .wants = model_chat_names()},
         {FLAG(0, "learn", CHOICE, &options->learn, "answers|all",
-              "what is learned of conversations and prompts: the answers (default), or all"),
+              "which tokens of conversations and prompts are learned: the answers (default), or all"),
          .given = &learn_given},
         {FLAG(0, "context", COUNT, &options->context, "N",
               "leave out conversations and prompts of more than N tokens"),
@@ -68,17 +68,18 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "take special tokens of tokenizer.json from the text: <s> is one token, not three\n"
               "characters")},
         {FLAG(0, "threads", COUNT, &options->threads, "N",
-              "that encode (one for each processor that it may use)"),
+              "number of threads (one for each processor that it may use)"),
          .low = 1, .high = THREADS_MOST},
         {FLAG(0, "quiet", SWITCH, &options->quiet, NULL, "no progress on standard error")},
-        {.kind = FLAG_HEADING, .help = "Token files that are there:"},
-        {FLAG(0, "info", TEXT, &options->info, "FILE", "say what a token file holds, and check all of it")},
+        {.kind = FLAG_HEADING, .help = "Existing token files:"},
+        {FLAG(0, "info", TEXT, &options->info, "FILE",
+              "print what a token file contains, and check all of it")},
         {FLAG(0, "decode", TEXT, &options->decode, "FILE",
               "write the text of a token file to standard output")},
         {FLAG(0, "from", COUNT, &options->from, "N", "only from token N on (0)"), .given = &from_given},
         {FLAG(0, "count", COUNT, &options->count, "N", "only N tokens (all)"), .given = &count_given},
         {FLAG(0, "data-format", READ, &options->format, "NAME",
-              "of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
+              "format of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
          .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt", .given = &format_given},
     };
     const flags_t flags = {.program = "gyre-tokenize", .usage = usage, FLAG_ROWS(rows)};

@@ -15,12 +15,12 @@
 const perf_coll_t perf_colls[] = {
     {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1, 0},
     {"reduce_scatter", "reduction, one block per rank", COLL_REDUCE_SCATTER, 1, 0, 0, 1, 0},
-    {"all_gather", "everyone's block on every rank", COLL_ALL_GATHER, 0, 0, 0, 1, 0},
+    {"all_gather", "the blocks of all ranks on every rank", COLL_ALL_GATHER, 0, 0, 0, 1, 0},
     {"broadcast", "the root's buffer on every rank", COLL_BROADCAST, 0, 1, 0, 1, 0},
     {"reduce", "reduction, result on the root", COLL_REDUCE, 1, 1, 0, 1, 0},
-    {"gather", "everyone's block on the root", COLL_GATHER, 0, 1, 0, 1, 0},
-    {"scatter", "one block of the root's per rank", COLL_SCATTER, 0, 1, 0, 1, 0},
-    {"all_to_all", "one block from each to each", COLL_ALL_TO_ALL, 0, 0, 0, 1, 0},
+    {"gather", "the blocks of all ranks on the root", COLL_GATHER, 0, 1, 0, 1, 0},
+    {"scatter", "one block of the root's buffer to each rank", COLL_SCATTER, 0, 1, 0, 1, 0},
+    {"all_to_all", "one block from each rank to each rank", COLL_ALL_TO_ALL, 0, 0, 0, 1, 0},
     {"scan", "reduction of ranks 0 to r on rank r", COLL_SCAN, 1, 0, 0, 1, 0},
     {"exscan", "reduction of the ranks below r on rank r", COLL_EXSCAN, 1, 0, 0, 1, 0},
     {"reduce_scatterv", "reduce_scatter, blocks of unequal size", COLL_REDUCE_SCATTER, 1, 0, 1, 1, 0},
@@ -30,7 +30,7 @@ const perf_coll_t perf_colls[] = {
     {"all_to_allv", "all_to_all, blocks of unequal size", COLL_ALL_TO_ALL, 0, 0, 1, 0, 0},
     {"barrier", "no data; one row", COLL_BARRIER, 0, 0, 0, 0, 0},
     {"sendrecv", "to the next rank, from the one before", COLL_SENDRECV, 0, 0, 0, 0, 0},
-    {"neighbor_exchange", "half to each neighbour in a ring, by lists", COLL_SENDRECV, 0, 0, 0, 0, 1},
+    {"neighbor_exchange", "half of the buffer to each neighbour in a ring", COLL_SENDRECV, 0, 0, 0, 0, 1},
 };
 const int perf_coll_count = sizeof perf_colls / sizeof *perf_colls;
 

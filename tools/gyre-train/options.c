@@ -60,7 +60,7 @@ static void print_help(void)
            "Trains a GPT on the bytes of a text, or on token files, on N ranks, and writes a report. Every "
            "option "
            "is also\n"
-           "a key of the JSON object that --config names. Defaults stand in brackets.\n");
+           "a key of the JSON object that --config names. Defaults are in parentheses.\n");
     for (int group = 0; group < TRAIN_GROUPS; group++) {
         int shown = 0;
         for (size_t i = 0; i < train_rows_count; i++)
