@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/jinja/methods.c: attributes, the methods of texts and maps, and tojson. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/jinja/internal.h"
+
+static int fails(const jinja_run_t *run)
+{
+    return run->status != GYRE_OK;
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------- */
+
+static jinja_value_t strip(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with, int left,
+                           int right)
+{
+    const jinja_value_t *set = jinja_argument(with, 0, "chars");
+    size_t begin, end;
+    if (set && set->kind != VALUE_TEXT && set->kind != VALUE_NONE)
+        return jinja_fail(run, "a method that strips is given %s", jinja_kind_name(*set));
+    jinja_strip(text, set && set->kind == VALUE_TEXT ? set->text : NULL, left, right, &begin, &end);
+    return jinja_cut(run, text, begin, end);
+}
+
+static jinja_value_t method_strip(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return strip(run, text, with, 1, 1);
+}
+static jinja_value_t method_lstrip(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return strip(run, text, with, 1, 0);
+}
+static jinja_value_t method_rstrip(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return strip(run, text, with, 0, 1);
+}
+
+/* The next place of `part` from `at` on; SIZE_MAX: there is none. */
+static size_t place_of(const jinja_text_t *text, size_t at, const jinja_text_t *part)
+{
+    const char *found = part->bytes == 0 ? text->text + at
+                                         : memmem(text->text + at, text->bytes - at, part->text, part->bytes);
+    return found ? (size_t)(found - text->text) : SIZE_MAX;
+}
+
+/* Words between white space. */
+static jinja_value_t words(jinja_run_t *run, const jinja_text_t *text, int64_t most)
+{
+    jinja_value_t list = jinja_list(run);
+    const jinja_text_t *rest = text;
+    while (!fails(run)) {
+        size_t begin, end, stop;
+        jinja_strip(rest, NULL, 1, 0, &begin, &end);
+        if (begin == end)
+            break;
+        rest = jinja_cut(run, rest, begin, end).text;
+        if (fails(run))
+            break;
+        for (stop = 0; stop < rest->bytes;) {
+            const jinja_text_t tail = {rest->text + stop, NULL, rest->bytes - stop};
+            jinja_strip(&tail, NULL, 1, 0, &begin, &end);
+            if (begin > 0)
+                break;
+            stop += jinja_offset(&tail, 1);
+        }
+        const int last = most >= 0 && (int64_t)list.list->count >= most;
+        jinja_push(run, list.list, jinja_cut(run, rest, 0, last ? rest->bytes : stop));
+        if (last || fails(run))
+            break;
+        rest = jinja_cut(run, rest, stop, rest->bytes).text;
+    }
+    return list;
+}
+
+static jinja_value_t method_split(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    const jinja_value_t *given = jinja_argument(with, 0, "sep");
+    const int64_t most = jinja_number_argument(run, with, 1, "maxsplit", -1);
+    if (!given || given->kind == VALUE_NONE)
+        return words(run, text, most);
+    const jinja_text_t *sep = jinja_text_argument(run, with, 0, "sep");
+    jinja_value_t list = jinja_list(run);
+    if (!fails(run) && sep->bytes == 0)
+        return jinja_fail(run, "a text is split at nothing");
+    for (size_t done = 0, end; !fails(run) && done <= text->bytes; done = end + sep->bytes) {
+        end = most >= 0 && (int64_t)list.list->count >= most ? SIZE_MAX : place_of(text, done, sep);
+        const size_t stop = end == SIZE_MAX ? text->bytes : end;
+        jinja_push(run, list.list, jinja_cut(run, text, done, stop));
+        if (end == SIZE_MAX)
+            break;
+    }
+    return list;
+}
+
+static jinja_value_t ends(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with, int at_end)
+{
+    const jinja_value_t *given = jinja_argument(with, 0, "prefix");
+    if (!given || (given->kind != VALUE_TEXT && given->kind != VALUE_LIST) || with.count > 1)
+        return jinja_fail(run, "startswith or endswith with these arguments is not supported");
+    const size_t count = given->kind == VALUE_LIST ? given->list->count : 1;
+    for (size_t i = 0; i < count; i++) {
+        const jinja_value_t *one = given->kind == VALUE_LIST ? &given->list->item[i] : given;
+        if (one->kind != VALUE_TEXT)
+            return jinja_fail(run, "a text begins or ends with %s", jinja_kind_name(*one));
+        const size_t n = one->text->bytes;
+        if (n <= text->bytes && memcmp(text->text + (at_end ? text->bytes - n : 0), one->text->text, n) == 0)
+            return jinja_bool(1);
+    }
+    return jinja_bool(0);
+}
+
+static jinja_value_t method_startswith(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return ends(run, text, with, 0);
+}
+static jinja_value_t method_endswith(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return ends(run, text, with, 1);
+}
+
+/* Letters from `begin` on to one case, those before to the other, of ASCII. */
+static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, int upper_before, int upper_after,
+                             size_t begin)
+{
+    char *made = jinja_take(run, text->bytes + 1, 1);
+    for (size_t i = 0; made && i < text->bytes; i++) {
+        const char c = text->text[i];
+        if ((unsigned char)c > 0x7F)
+            return jinja_fail(run, "upper and lower case beyond ASCII is not supported");
+        const int upper = i < begin ? upper_before : upper_after;
+        made[i] = (char)(upper && c >= 'a' && c <= 'z'    ? c - 32
+                         : !upper && c >= 'A' && c <= 'Z' ? c + 32
+                                                          : c);
+    }
+    return made ? jinja_text(run, made, text->bytes, text->from) : JINJA_UNDEFINED;
+}
+
+static jinja_value_t method_upper(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    (void)with;
+    return in_case(run, text, 1, 1, 0);
+}
+static jinja_value_t method_lower(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    (void)with;
+    return in_case(run, text, 0, 0, 0);
+}
+static jinja_value_t method_capitalize(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    (void)with;
+    return in_case(run, text, 1, 0, 1);
+}
+
+static jinja_value_t method_replace(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    const jinja_text_t *old = jinja_text_argument(run, with, 0, "old"),
+                       *new = jinja_text_argument(run, with, 1, "new");
+    int64_t left = jinja_number_argument(run, with, 2, "count", -1);
+    jinja_buffer_t buffer = {0};
+    size_t done = 0;
+    if (fails(run) || old->bytes == 0)
+        return jinja_fail(run, "nothing is replaced by a text, which is not supported");
+    for (size_t at; !fails(run) && left != 0 && (at = place_of(text, done, old)) != SIZE_MAX; left--) {
+        jinja_add(run, &buffer, jinja_string(run, jinja_cut(run, text, done, at)));
+        jinja_add(run, &buffer, new);
+        done = at + old->bytes;
+    }
+    jinja_add(run, &buffer, jinja_string(run, jinja_cut(run, text, done, text->bytes)));
+    return jinja_taken(run, &buffer);
+}
+
+static jinja_value_t method_find(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    const jinja_text_t *part = jinja_text_argument(run, with, 0, "sub");
+    if (with.count > 1)
+        return jinja_fail(run, "find from a place on is not supported");
+    const size_t at = place_of(text, 0, part);
+    return jinja_int(at == SIZE_MAX ? -1 : (int64_t)jinja_length(&(jinja_text_t){text->text, NULL, at}));
+}
+
+static jinja_value_t method_count(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    const jinja_text_t *part = jinja_text_argument(run, with, 0, "sub");
+    int64_t count = 0;
+    if (fails(run) || part->bytes == 0 || with.count > 1)
+        return jinja_fail(run, "count with these arguments is not supported");
+    for (size_t at = 0; (at = place_of(text, at, part)) != SIZE_MAX; at += part->bytes)
+        count++;
+    return jinja_int(count);
+}
+
+static jinja_value_t method_join(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    const jinja_value_t *given = jinja_argument(with, 0, "iterable");
+    const jinja_list_t *items = given ? jinja_items(run, *given) : NULL;
+    jinja_buffer_t buffer = {0};
+    for (size_t i = 0; items && i < items->count && !fails(run); i++) {
+        if (items->item[i].kind != VALUE_TEXT)
+            jinja_fail(run, "join of %s", jinja_kind_name(items->item[i]));
+        if (i > 0)
+            jinja_add(run, &buffer, text);
+        jinja_add(run, &buffer, jinja_string(run, items->item[i]));
+    }
+    return jinja_taken(run, &buffer);
+}
+
+static const struct {
+    const char *name;
+    jinja_value_t (*of)(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with);
+} of_texts[] = {{"strip", method_strip},
+                {"lstrip", method_lstrip},
+                {"rstrip", method_rstrip},
+                {"split", method_split},
+                {"startswith", method_startswith},
+                {"endswith", method_endswith},
+                {"upper", method_upper},
+                {"lower", method_lower},
+                {"capitalize", method_capitalize},
+                {"replace", method_replace},
+                {"find", method_find},
+                {"count", method_count},
+                {"join", method_join},
+                /* Python's alone: an error names them */
+                {"rsplit", NULL},
+                {"splitlines", NULL},
+                {"title", NULL},
+                {"format", NULL},
+                {"index", NULL},
+                {"isdigit", NULL}};
+static const char *const of_maps[] = {"items", "keys", "values", "get"};
+static const char *const of_lists[] = {"append", "extend", "insert", "pop", "index"}; /* none is there */
+
+/* ---- all of them --------------------------------------------------------------------------------------- */
+
+static int same(const char *name, const char *word, size_t bytes)
+{
+    return strlen(name) == bytes && memcmp(name, word, bytes) == 0;
+}
+
+/* The name as these tables have it; NULL: it is no method of such a value. */
+static const char *method_name(jinja_value_t value, const char *name, size_t bytes)
+{
+    for (size_t i = 0; value.kind == VALUE_TEXT && i < sizeof of_texts / sizeof *of_texts; i++)
+        if (same(of_texts[i].name, name, bytes))
+            return of_texts[i].name;
+    for (size_t i = 0; value.kind == VALUE_MAP && i < sizeof of_maps / sizeof *of_maps; i++)
+        if (same(of_maps[i], name, bytes))
+            return of_maps[i];
+    for (size_t i = 0; value.kind == VALUE_LIST && i < sizeof of_lists / sizeof *of_lists; i++)
+        if (same(of_lists[i], name, bytes))
+            return of_lists[i];
+    return NULL;
+}
+
+jinja_value_t jinja_attribute(jinja_run_t *run, jinja_value_t value, const char *name, size_t bytes)
+{
+    if (value.kind == VALUE_UNDEFINED)
+        return jinja_fail(run, "'%.60s' is undefined", value.name);
+    const char *method = method_name(value, name, bytes);
+    if (method) {
+        jinja_method_t *made = jinja_take(run, 1, sizeof *made);
+        if (!made)
+            return JINJA_UNDEFINED;
+        *made = (jinja_method_t){method, value};
+        return (jinja_value_t){.kind = VALUE_METHOD, .method = made};
+    }
+    if (value.kind == VALUE_MAP || value.kind == VALUE_NAMESPACE) {
+        const jinja_value_t *found = jinja_find(value.list, name, bytes);
+        if (found)
+            return *found;
+    }
+    char *copy = jinja_take(run, bytes + 1, 1);
+    return (jinja_value_t){.kind = VALUE_UNDEFINED, .name = copy ? memcpy(copy, name, bytes) : "a value"};
+}
+
+static jinja_value_t call_map(jinja_run_t *run, const char *name, jinja_value_t map, jinja_arguments_t with)
+{
+    if (*name == 'g') {
+        const jinja_value_t *key = jinja_argument(with, 0, "key"),
+                            *usual = jinja_argument(with, 1, "default");
+        const jinja_value_t *found = key ? jinja_look(map.list, *key) : NULL;
+        return found ? *found : usual ? *usual : JINJA_NONE;
+    }
+    jinja_value_t list = jinja_list(run);
+    for (size_t i = 0; !fails(run) && i < map.list->count; i++) {
+        jinja_value_t one = map.list->item[2 * i + (*name == 'v')];
+        if (*name == 'i') {
+            one = jinja_list(run);
+            for (size_t k = 0; k < 2 && !fails(run); k++)
+                jinja_push(run, one.list, map.list->item[2 * i + k]);
+        }
+        jinja_push(run, list.list, one);
+    }
+    return list;
+}
+
+jinja_value_t jinja_call_method(jinja_run_t *run, const char *name, jinja_value_t of, jinja_arguments_t with)
+{
+    if (of.kind == VALUE_MAP)
+        return call_map(run, name, of, with);
+    size_t i = 0;
+    while (of.kind == VALUE_TEXT && strcmp(of_texts[i].name, name) != 0)
+        i++;
+    if (of.kind != VALUE_TEXT || !of_texts[i].of)
+        return jinja_fail(run, "the method %s of %s is not supported", name, jinja_kind_name(of));
+    return of_texts[i].of(run, of.text, with);
+}
+
+/* ---- tojson -------------------------------------------------------------------------------------------- */
+
+static void put(jinja_run_t *run, jinja_buffer_t *out, const char *text)
+{
+    jinja_add(run, out, &(jinja_text_t){text, NULL, strlen(text)});
+}
+
+/* As json.dumps(ensure_ascii=False) has it; escapes come from where the character did. */
+static void put_text(jinja_run_t *run, jinja_buffer_t *out, const jinja_text_t *text)
+{
+    static const char known[] = "\"\"\\\\\nn\rr\tt\ff\bb";
+    put(run, out, "\"");
+    for (size_t i = 0; i < text->bytes && !fails(run); i++) {
+        const char c = text->text[i];
+        char escape[8] = {c, 0};
+        if ((unsigned char)c < 0x20)
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+        for (size_t k = 0; known[k]; k += 2)
+            if (known[k] == c)
+                snprintf(escape, sizeof escape, "\\%c", known[k + 1]);
+        const size_t bytes = escape[1] ? strlen(escape) : 1;
+        uint32_t from[8];
+        for (size_t k = 0; k < bytes; k++)
+            from[k] = text->from ? text->from[i] : 0;
+        jinja_add(run, out, &(jinja_text_t){escape, from, bytes});
+    }
+    put(run, out, "\"");
+}
+
+static void put_line(jinja_run_t *run, jinja_buffer_t *out, int64_t indent, int depth)
+{
+    if (indent >= 0)
+        put(run, out, "\n");
+    for (int64_t i = 0; i < indent * depth && !fails(run); i++)
+        put(run, out, " ");
+}
+
+static void put_json(jinja_run_t *run, jinja_buffer_t *out, jinja_value_t value, int64_t indent, int depth)
+{
+    const int map = value.kind == VALUE_MAP;
+    if (depth > 100)
+        jinja_fail(run, "tojson of what is nested too deeply");
+    if (fails(run))
+        return;
+    if (value.kind == VALUE_TEXT)
+        put_text(run, out, value.text);
+    else if (value.kind == VALUE_NONE || value.kind == VALUE_BOOL)
+        put(run, out, value.kind == VALUE_NONE ? "null" : value.number ? "true" : "false");
+    else if (value.kind == VALUE_INT)
+        jinja_add(run, out, jinja_string(run, value));
+    else if (!map && value.kind != VALUE_LIST)
+        jinja_fail(run, "tojson of %s", jinja_kind_name(value));
+    else {
+        put(run, out, map ? "{" : "[");
+        for (size_t i = 0; i < value.list->count && !fails(run); i++) {
+            if (i > 0)
+                put(run, out, indent >= 0 ? "," : ", ");
+            put_line(run, out, indent, depth + 1);
+            if (map && value.list->item[2 * i].kind != VALUE_TEXT)
+                jinja_fail(run, "tojson of a map with %s as a key", jinja_kind_name(value.list->item[2 * i]));
+            if (map) {
+                put_json(run, out, value.list->item[2 * i], indent, depth + 1);
+                put(run, out, ": ");
+            }
+            put_json(run, out, value.list->item[map ? 2 * i + 1 : i], indent, depth + 1);
+        }
+        if (value.list->count > 0)
+            put_line(run, out, indent, depth);
+        put(run, out, map ? "}" : "]");
+    }
+}
+
+jinja_value_t jinja_to_json(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
+{
+    jinja_buffer_t buffer = {0};
+    const jinja_value_t *ascii = jinja_argument(with, 0, "ensure_ascii");
+    const int64_t indent = jinja_number_argument(run, with, 1, "indent", -1);
+    if ((ascii && jinja_true(*ascii)) || jinja_argument(with, 2, "separators") ||
+        jinja_argument(with, 3, "sort_keys"))
+        return jinja_fail(run, "tojson takes indent and no other argument here");
+    put_json(run, &buffer, value, indent, 0);
+    return jinja_taken(run, &buffer);
+}
