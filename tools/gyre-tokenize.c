@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "base/machine/cgroup.h"
 #include "base/settings/settings.h"
@@ -36,6 +38,14 @@ static int read_template(void *to, const char *name)
     return model_chat_known(name);
 }
 
+static int read_date(void *to, const char *date)
+{
+    struct tm tm = {0};
+    const char *end = strptime(date, "%Y-%m-%d", &tm);
+    *(const char **)to = date;
+    return end && !*end && strlen(date) == 10;
+}
+
 /* -1: go on. */
 static int parse(int argc, char **argv, tokenize_options_t *options)
 {
@@ -56,8 +66,11 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "template", READ, &options->template, "NAME",
               "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, llama3.1, qwen3, gemma, gemma3,\n"
               "deepseek, mistral, zephyr, plain\n"
-              "(that of tokenizer_config.json next to the tokenizer, if it writes one of these)"),
+              "(the model's own: chat_template.jinja or tokenizer_config.json next to the tokenizer)"),
          .read = read_template, .wants = model_chat_names()},
+        {FLAG(0, "date", READ, &options->date, "YYYY-MM-DD",
+              "the day that templates write which ask for it, such as gpt-oss's (none)"),
+         .read = read_date, .wants = "a day, YYYY-MM-DD"},
         {FLAG(0, "learn", CHOICE, &options->learn, "answers|all",
               "which tokens of conversations and prompts are learned: the answers (default), or all"),
          .given = &learn_given},
@@ -91,6 +104,7 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         int given;
     } needy[] = {{"--key", options->key != NULL},
                  {"--template", options->template != NULL},
+                 {"--date", options->date != NULL},
                  {"--learn", learn_given},
                  {"--context", options->context != UINT64_MAX}};
     for (size_t i = 0; i < sizeof needy / sizeof *needy; i++) {

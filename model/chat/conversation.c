@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/chat/conversation.c: conversations become ids by a template; which template a model's folder has. */
+/* model/chat/conversation.c: a template's program writes a conversation; what it wrote becomes ids, around
+ * the tokens of the template; which of these are learned. */
 #include "model/chat/conversation.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/grow.h"
-#include "base/text/json.h"
 #include "base/utf8.h"
+#include "model/chat/internal.h"
 #include "model/chat/templates.h"
+#include "model/jinja/jinja.h"
+
+enum { PROMPTS = 2 };
 
 struct model_chat {
-    const chat_template_t *template;
-    model_token_t id[CHAT_TOKENS]; /* of template->token, [tokens] */
-    size_t tokens;
+    jinja_program_t *program;
+    json_t *variables;
+    const char *date;
+    char *name;             /* for messages: a file, or --template NAME */
+    model_symbol_t *symbol; /* [symbols], of the tokenizer */
+    size_t symbols;
+    unsigned char begins[256]; /* 1: a symbol begins with this byte */
+    model_token_t *own;        /* [owns]: symbols of the template, which messages do not give */
+    size_t owns;
+    /* what it adds for add_generation_prompt: without thoughts, where it knows these, and as it is */
+    char *prompt[PROMPTS];
 };
-
-int model_role_find(const char *name, model_role_t *out)
-{
-    static const char *const names[MODEL_ROLES] = {"system", "user", "assistant"};
-    for (int i = 0; i < MODEL_ROLES; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (model_role_t)i;
-            return 1;
-        }
-    return 0;
-}
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
@@ -53,122 +52,233 @@ int model_chat_known(const char *name)
     return find_template(name) != NULL;
 }
 
-/* ---- the template of a folder -------------------------------------------------------------------------- */
-
-/* FILE in the folder of the tokenizer's file; 0: there is no such file. */
-static int file_next_to(const char *spec, const char *file, char path[PATH_MAX])
+static gyre_status_t no_memory(void)
 {
-    const char *colon = strchr(spec, ':'), *slash = strrchr(spec, '/');
-    const char *from = colon && (!slash || colon < slash) ? colon + 1 : spec; /* gpt2:FILE */
-    int folder = slash ? (int)(slash - from) + 1 : 0;
-    int n = snprintf(path, PATH_MAX, "%.*s%s", folder, from, file);
-    return n > 0 && n < PATH_MAX && access(path, F_OK) == 0;
+    return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for a chat template");
 }
 
-/* Of "chat_template": a program, or a list of named ones, of which "default" is meant. */
-static const char *program_of(const json_t *config)
+/* ---- tokens of a template ------------------------------------------------------------------------------ */
+
+/* The longest symbol at text[0 .. bytes), all of which is the program's own; NULL: there is none. */
+static const model_symbol_t *symbol_at(const model_chat_t *chat, const char *text, size_t bytes,
+                                       const uint32_t *from)
 {
-    const json_t *value = json_object_get(config, "chat_template");
-    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
-        const json_t *entry = json_array_get(value, i);
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        if (name && strcmp(name, "default") == 0)
-            return json_string_value(json_object_get(entry, "template"));
+    const model_symbol_t *longest = NULL;
+    size_t own = 0;
+    if (bytes == 0 || !chat->begins[(unsigned char)*text])
+        return NULL;
+    while (own < bytes && from[own] == 0)
+        own++;
+    for (const model_symbol_t *one = chat->symbol; one < chat->symbol + chat->symbols; one++)
+        if (one->count <= own && (!longest || one->count > longest->count) &&
+            memcmp(text, one->bytes, one->count) == 0)
+            longest = one;
+    return longest;
+}
+
+static gyre_status_t add_own(model_chat_t *chat, model_token_t id)
+{
+    for (size_t i = 0; i < chat->owns; i++)
+        if (chat->own[i] == id)
+            return GYRE_OK;
+    model_token_t *grown = realloc(chat->own, (chat->owns + 1) * sizeof *grown);
+    if (!grown)
+        return no_memory();
+    chat->own = grown;
+    chat->own[chat->owns++] = id;
+    return GYRE_OK;
+}
+
+/* Symbols that the program's text holds. */
+static gyre_status_t own_of_text(model_chat_t *chat, const char *program)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < chat->symbols; i++) {
+        const model_symbol_t *one = &chat->symbol[i];
+        chat->begins[one->bytes[0]] = 1;
+        if (memmem(program, strlen(program), one->bytes, one->count))
+            status = add_own(chat, one->id);
     }
-    return json_string_value(value);
+    return status;
 }
 
-static gyre_status_t recognise(const char *path, const char *program, const chat_template_t **out)
+/* Symbols that the program wrote. */
+static gyre_status_t own_of_output(model_chat_t *chat, const jinja_output_t *out)
 {
-    if ((*out = chat_template_of(program)))
-        return GYRE_OK;
-    return gyre_fail_quiet(
-        GYRE_ERR_INVALID,
-        "%s: its chat template (%zu characters, \"%.40s...\") is unknown, and Jinja is not "
-        "interpreted: name one that writes the same with --template: %s",
-        path, strlen(program), program, model_chat_names());
-}
-
-static gyre_status_t read_program(const char *path, char **out)
-{
-    FILE *in = fopen(path, "rbe");
-    char *text = in ? calloc(1, 1 << 20) : NULL;
-    size_t got = text ? fread(text, 1, (1 << 20) - 1, in) : 0;
-    int fine = text && !ferror(in) && feof(in) && strlen(text) == got;
-    if (in)
-        fclose(in);
-    if (fine) {
-        *out = text;
-        return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = 0; status == GYRE_OK && at < out->bytes;) {
+        const model_symbol_t *one = symbol_at(chat, out->text + at, out->bytes - at, out->from + at);
+        if (one)
+            status = add_own(chat, one->id);
+        at += one ? one->count : 1;
     }
-    free(text);
-    return gyre_fail_quiet(in ? GYRE_ERR_FORMAT : GYRE_ERR_IO, "%s is not a chat template that can be read",
-                           path);
+    return status;
 }
 
-static gyre_status_t template_of_folder(const char *spec, const chat_template_t **out)
+/* A tokenizer must have the tokens of a template that has a name. */
+static gyre_status_t check_tokens(const model_tokenizer_t *tokenizer, const chat_template_t *template,
+                                  model_chat_t *chat)
 {
-    char path[PATH_MAX], *program = NULL;
-    gyre_status_t status;
-    if (file_next_to(spec, "chat_template.jinja", path)) {
-        if ((status = read_program(path, &program)) == GYRE_OK)
-            status = recognise(path, program, out);
-        free(program);
-        return status;
-    }
-    if (file_next_to(spec, "tokenizer_config.json", path)) {
-        json_t *config = NULL;
-        if ((status = base_json_read_with(path, 0, &config)) != GYRE_OK)
-            return status;
-        const char *text = program_of(config);
-        status = text ? recognise(path, text, out) : GYRE_OK;
-        json_decref(config);
-        if (status != GYRE_OK || text)
-            return status;
-    }
-    return gyre_fail_quiet(GYRE_ERR_NOT_FOUND,
-                           "there is no chat template next to the tokenizer %s (chat_template.jinja, or "
-                           "\"chat_template\" in tokenizer_config.json): name one with --template: %s",
-                           spec, model_chat_names());
-}
-
-/* ---- opening ------------------------------------------------------------------------------------------- */
-
-static gyre_status_t find_tokens(const model_tokenizer_t *tokenizer, model_chat_t *chat)
-{
-    for (size_t i = 0; i < CHAT_TOKENS && chat->template->token[i]; i++) {
-        const char *token = chat->template->token[i];
-        int64_t id = strcmp(token, CHAT_EOT) == 0 ? model_tokenizer_eot(tokenizer)
-                                                  : model_tokenizer_find(tokenizer, token, strlen(token));
+    for (size_t i = 0; i < CHAT_TOKENS && template->token[i]; i++) {
+        const char *token = template->token[i];
+        const int end = strcmp(token, CHAT_EOT) == 0;
+        const int64_t id =
+            end ? model_tokenizer_eot(tokenizer) : model_tokenizer_find(tokenizer, token, strlen(token));
         if (id < 0)
             return gyre_fail_quiet(
                 GYRE_ERR_INVALID,
                 "--template %s needs the token %s, which the tokenizer %s lacks: take another "
                 "template (%s) or the model's own tokenizer",
-                chat->template->name, strcmp(token, CHAT_EOT) == 0 ? "for the end of a text" : token,
-                model_tokenizer_name(tokenizer), model_chat_names());
-        chat->id[chat->tokens++] = (model_token_t)id;
+                template->name, end ? "for the end of a text" : token, model_tokenizer_name(tokenizer),
+                model_chat_names());
+        size_t count;
+        const unsigned char *bytes = model_tokenizer_bytes(tokenizer, (model_token_t)id, &count);
+        model_symbol_t *grown = realloc(chat->symbol, (chat->symbols + 1) * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        chat->symbol = grown;
+        chat->symbol[chat->symbols++] = (model_symbol_t){(model_token_t)id, bytes, count, 0, 0};
+        if (end && json_object_set_new(chat->variables, "end_of_text",
+                                       json_stringn((const char *)bytes, count)) != 0)
+            return no_memory();
+        const gyre_status_t status = add_own(chat, (model_token_t)id);
+        if (status != GYRE_OK)
+            return status;
     }
     return GYRE_OK;
 }
 
+/* ---- what a template begins an answer with ------------------------------------------------------------- */
+
+static int set_flag(model_chat_t *chat, const char *name, json_t *value)
+{
+    return json_object_set_new(chat->variables, name, value) == 0;
+}
+
+static gyre_status_t render(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
+{
+    return jinja_run(chat->program,
+                     &(jinja_input_t){.variables = chat->variables, .messages = messages, .date = chat->date},
+                     out);
+}
+
+/* Runs a conversation of these roles, one letter each, to learn what the program writes. Some programs refuse
+ * some conversations: then *out is empty. */
+static gyre_status_t probe(model_chat_t *chat, const char *roles, jinja_output_t *out)
+{
+    json_t *messages = json_array();
+    int fine = messages != NULL;
+    for (; fine && *roles; roles++)
+        fine = json_array_append_new(messages, json_pack("{s:s,s:s}", "role",
+                                                         *roles == 's'   ? "system"
+                                                         : *roles == 'u' ? "user"
+                                                                         : "assistant",
+                                                         "content", "x")) == 0;
+    *out = (jinja_output_t){0};
+    gyre_status_t status = fine ? render(chat, messages, out) : no_memory();
+    json_decref(messages);
+    if (status == GYRE_ERR_INVALID)
+        status = GYRE_OK;
+    return status == GYRE_OK ? own_of_output(chat, out) : status;
+}
+
+/* What a question is followed by more with add_generation_prompt than without. */
+static gyre_status_t find_prompt(model_chat_t *chat, char **prompt)
+{
+    jinja_output_t with = {0}, without = {0};
+    if (!set_flag(chat, "add_generation_prompt", json_true()))
+        return no_memory();
+    gyre_status_t status = probe(chat, "u", &with);
+    if (!set_flag(chat, "add_generation_prompt", json_false()))
+        status = no_memory();
+    if (status == GYRE_OK)
+        status = probe(chat, "u", &without);
+    size_t same = 0;
+    while (same < with.bytes && same < without.bytes && with.text[same] == without.text[same])
+        same++;
+    if (status == GYRE_OK && without.bytes > 0 && same < with.bytes &&
+        !(*prompt = strndup(with.text + same, with.bytes - same)))
+        status = no_memory();
+    jinja_output_free(&with);
+    jinja_output_free(&without);
+    return status;
+}
+
+static gyre_status_t find_prompts(model_chat_t *chat)
+{
+    jinja_output_t out = {0};
+    if (!set_flag(chat, "tools", json_null()) || !set_flag(chat, "documents", json_null()) ||
+        !set_flag(chat, "enable_thinking", json_false()))
+        return no_memory();
+    gyre_status_t status = find_prompt(chat, &chat->prompt[0]);
+    json_object_del(chat->variables, "enable_thinking");
+    if (status == GYRE_OK)
+        status = find_prompt(chat, &chat->prompt[1]);
+    static const char *const more[] = {"sua", "ua"};
+    for (size_t i = 0; status == GYRE_OK && i < sizeof more / sizeof *more; i++) {
+        status = probe(chat, more[i], &out);
+        jinja_output_free(&out);
+    }
+    return status;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+/* An error of the program: which it is, and, where the program and not the conversation is wrong, what else
+ * there is. */
+static gyre_status_t of_template(const char *name, gyre_status_t status)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", gyre_last_error());
+    if (status != GYRE_ERR_INVALID)
+        return status;
+    if (strstr(why, "refuses the conversation"))
+        return gyre_fail_quiet(status, "%s: %s", name, why);
+    return gyre_fail_quiet(status,
+                           "%s: %s: change the program, or name a template that writes the same with "
+                           "--template: %s",
+                           name, why, model_chat_names());
+}
+
+static gyre_status_t open_chat(const model_tokenizer_t *tokenizer, const char *spec,
+                               const chat_template_t *template, model_chat_t *chat)
+{
+    char path[PATH_MAX], *text = NULL;
+    gyre_status_t status = model_tokenizer_symbols(tokenizer, &chat->symbol, &chat->symbols);
+    if (status == GYRE_OK && template) {
+        snprintf(path, sizeof path, "--template %s", template->name);
+        if (!(text = strdup(template->program)))
+            status = no_memory();
+        if (status == GYRE_OK)
+            status = check_tokens(tokenizer, template, chat);
+    } else if (status == GYRE_OK) {
+        if ((status = chat_program_of_folder(spec, &text, path)) == GYRE_OK)
+            status = chat_variables_of_folder(spec, chat->variables);
+    }
+    if (status == GYRE_OK && !(chat->name = strdup(path)))
+        status = no_memory();
+    if (status == GYRE_OK && (status = jinja_compile(text, strlen(text), &chat->program)) != GYRE_OK)
+        status = of_template(path, status);
+    if (status == GYRE_OK)
+        status = own_of_text(chat, text);
+    free(text);
+    return status == GYRE_OK ? find_prompts(chat) : status;
+}
+
 gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *spec, const char *name,
-                              model_chat_t **out)
+                              const char *date, model_chat_t **out)
 {
     const chat_template_t *template = name ? find_template(name) : NULL;
-    gyre_status_t status = GYRE_OK;
-    if (!name)
-        status = template_of_folder(spec, &template);
-    else if (!template)
-        status = gyre_fail_quiet(GYRE_ERR_INVALID, "there is no chat template '%s': there are %s", name,
-                                 model_chat_names());
-    if (status != GYRE_OK)
-        return status;
+    if (name && !template)
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "there is no chat template '%s': there are %s", name,
+                               model_chat_names());
     model_chat_t *chat = calloc(1, sizeof *chat);
     if (!chat)
-        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for a chat template");
-    chat->template = template;
-    if ((status = find_tokens(tokenizer, chat)) != GYRE_OK) {
+        return no_memory();
+    chat->date = date;
+    chat->variables = json_object();
+    gyre_status_t status = chat->variables ? open_chat(tokenizer, spec, template, chat) : no_memory();
+    if (status != GYRE_OK) {
         model_chat_destroy(chat);
         return status;
     }
@@ -178,237 +288,159 @@ gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *sp
 
 void model_chat_destroy(model_chat_t *chat)
 {
+    if (!chat)
+        return;
+    jinja_destroy(chat->program);
+    json_decref(chat->variables);
+    for (int i = 0; i < PROMPTS; i++)
+        free(chat->prompt[i]);
+    free(chat->name);
+    free(chat->symbol);
+    free(chat->own);
     free(chat);
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------ */
+/* ---- what is learned ----------------------------------------------------------------------------------- */
 
-static gyre_status_t no_memory(void)
+/* Where the answer whose first character is at `at` begins: after the template's beginning of an answer, if
+ * that stands between the message before and it. */
+static size_t answer_begin(const model_chat_t *chat, const jinja_output_t *out, size_t at)
 {
-    return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the tokens of a document");
-}
-
-gyre_status_t model_ids_add(model_ids_t *ids, const model_token_t *id, size_t count, int learned)
-{
-    if (ids->room - ids->count < count) {
-        size_t room = 2 * ids->room + count + 1024;
-        model_token_t *grown = realloc(ids->id, room * sizeof *grown);
-        ids->id = grown ? grown : ids->id;
-        unsigned char *flags = grown ? realloc(ids->learned, room) : NULL;
-        if (!flags)
-            return no_memory();
-        ids->learned = flags;
-        ids->room = room;
+    size_t from = at;
+    while (from > 0 && out->from[from - 1] == 0)
+        from--;
+    for (int i = 0; i < PROMPTS; i++) {
+        const size_t n = chat->prompt[i] ? strlen(chat->prompt[i]) : 0;
+        for (size_t end = at; n > 0 && end >= from + n; end--)
+            if (memcmp(out->text + end - n, chat->prompt[i], n) == 0)
+                return end;
     }
-    if (count > 0) {
-        memcpy(ids->id + ids->count, id, count * sizeof *id);
-        memset(ids->learned + ids->count, learned, count);
-    }
-    ids->count += count;
-    return GYRE_OK;
+    return at;
 }
 
-static gyre_status_t encode(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
-                            int learned, model_ids_t *out)
+/* The end of the answer that has its last character before `at`: after the token that follows. */
+static size_t answer_end(const model_chat_t *chat, const jinja_output_t *out, size_t at)
 {
-    const model_token_t *id;
-    size_t count;
-    gyre_status_t status = bytes > 0 ? model_encode_after(encoder, after, text, bytes, &id, &count) : GYRE_OK;
-    return status == GYRE_OK && bytes > 0 ? model_ids_add(out, id, count, learned) : status;
-}
-
-gyre_status_t model_ids_encode(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
-                               size_t begin, model_ids_t *out)
-{
-    const size_t first = out->count;
-    const model_token_t *id;
-    size_t count;
-    gyre_status_t status = encode(encoder, after, text, bytes, begin < bytes, out);
-    if (status != GYRE_OK || begin == 0 || begin >= bytes ||
-        (status = model_encode_after(encoder, after, text, begin, &id, &count)) != GYRE_OK)
-        return status;
-    if (count == 0)
-        return GYRE_OK;
-    if (count <= out->count - first && memcmp(out->id + first, id, count * sizeof *id) == 0) {
-        memset(out->learned + first, 0, count);
-        return GYRE_OK;
+    size_t end = at;
+    uint32_t c;
+    for (size_t n; end < out->bytes && out->from[end] == 0; end += n) {
+        n = base_utf8_decode((const unsigned char *)out->text + end, out->bytes - end, &c);
+        if (n == 0 || !base_utf8_is_space(c))
+            break;
     }
-    out->count = first;
-    status = model_ids_add(out, id, count, 0);
-    return status == GYRE_OK ? encode(encoder, MODEL_AFTER_TEXT, text + begin, bytes - begin, 1, out)
-                             : status;
+    const model_symbol_t *one = symbol_at(chat, out->text + end, out->bytes - end, out->from + end);
+    return one ? end + one->count : at;
 }
 
-/* Text between two tokens of the template, which is encoded as one. */
+/* Marks in out->generated what is learned. */
+static void mark_answers(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
+{
+    if (jinja_marks(chat->program))
+        return;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+        size_t first = 0, end = out->bytes;
+        if (!role || strcmp(role, "assistant") != 0)
+            continue;
+        while (first < out->bytes && out->from[first] != i + 1)
+            first++;
+        while (end > first && out->from[end - 1] != i + 1)
+            end--;
+        if (first == end)
+            continue;
+        first = answer_begin(chat, out, first);
+        memset(out->generated + first, 1, answer_end(chat, out, end) - first);
+    }
+}
+
+/* ---- ids ----------------------------------------------------------------------------------------------- */
+
 typedef struct {
-    const model_chat_t *chat;
     model_encoder_t *encoder;
     model_ids_t *out;
     size_t first; /* where the conversation begins there */
-    char *text;   /* [bytes], owned */
-    size_t bytes, room;
-    size_t answer; /* where an answer begins in the text, up to whose end it reaches; SIZE_MAX: nowhere */
 } run_t;
 
-static gyre_status_t run_add(run_t *run, const char *text, size_t bytes)
+/* Text between two tokens of the template, which is encoded as one. */
+static gyre_status_t add_text(run_t *run, const jinja_output_t *text, size_t begin, size_t end)
 {
-    if (!base_grow(&run->text, &run->room, run->bytes, bytes, 1))
+    const unsigned char *learned = text->generated;
+    chat_part_t *part = malloc((end - begin + 1) * sizeof *part);
+    size_t parts = 0;
+    if (!part)
         return no_memory();
-    if (bytes > 0)
-        memcpy(run->text + run->bytes, text, bytes);
-    run->bytes += bytes;
-    return GYRE_OK;
-}
-
-static gyre_status_t run_end(run_t *run)
-{
+    for (size_t i = begin; i < end; i++) {
+        if (learned[i] && (i == begin || !learned[i - 1]))
+            part[parts++].begin = i - begin;
+        if (learned[i])
+            part[parts - 1].end = i + 1 - begin;
+    }
     const model_after_t after = run->out->count > run->first ? MODEL_AFTER_TOKEN : MODEL_AFTER_NOTHING;
     gyre_status_t status =
-        model_ids_encode(run->encoder, after, run->text, run->bytes, run->answer, run->out);
-    run->bytes = 0;
-    run->answer = SIZE_MAX;
+        chat_encode_parts(run->encoder, after, text->text + begin, end - begin, part, parts, run->out);
+    free(part);
     return status;
 }
 
-/* The template's token that begins at `text`, or CHAT_TOKENS. */
-static size_t token_at(const chat_template_t *t, const char *text)
+static size_t skip_spaces(const jinja_output_t *text, size_t at)
 {
-    size_t i = 0;
-    while (i < CHAT_TOKENS && t->token[i] && strncmp(text, t->token[i], strlen(t->token[i])) != 0)
-        i++;
-    return i < CHAT_TOKENS && t->token[i] ? i : CHAT_TOKENS;
-}
-
-/* A text of the template. Its first token is learned, if `learned`. */
-static gyre_status_t run_template(run_t *run, const char *text, int learned)
-{
-    const chat_template_t *t = run->chat->template;
-    gyre_status_t status = GYRE_OK;
-    while (status == GYRE_OK && *text) {
-        size_t i = token_at(t, text);
-        if (i == CHAT_TOKENS) {
-            status = run_add(run, text++, 1);
-            continue;
-        }
-        if ((status = run_end(run)) == GYRE_OK)
-            status = model_ids_add(run->out, &run->chat->id[i], 1, learned);
-        learned = 0;
-        text += strlen(t->token[i]);
-    }
-    return status;
-}
-
-/* What Jinja's trim leaves out of UTF-8, which is what Python's str.isspace says. */
-static int is_space(uint32_t c)
-{
-    return base_utf8_is_space(c) || (c >= 0x1C && c <= 0x1F);
-}
-
-static void trim(const char **text, size_t *bytes)
-{
-    const unsigned char *at = (const unsigned char *)*text, *end = at + *bytes;
     uint32_t c;
-    for (size_t n; (n = base_utf8_decode(at, (size_t)(end - at), &c)) > 0 && is_space(c);)
+    for (size_t n; (n = base_utf8_decode((const unsigned char *)text->text + at, text->bytes - at, &c)) > 0 &&
+                   base_utf8_is_space(c);)
         at += n;
-    while (at < end) {
-        const unsigned char *last = end - 1;
-        while (last > at && (*last & 0xC0) == 0x80)
+    return at;
+}
+
+static size_t back_over_spaces(const jinja_output_t *text, size_t begin, size_t end)
+{
+    uint32_t c;
+    while (end > begin) {
+        size_t last = end - 1;
+        while (last > begin && ((unsigned char)text->text[last] & 0xC0) == 0x80)
             last--;
-        if (base_utf8_decode(last, (size_t)(end - last), &c) == 0 || !is_space(c))
+        if (base_utf8_decode((const unsigned char *)text->text + last, end - last, &c) == 0 ||
+            !base_utf8_is_space(c))
             break;
         end = last;
     }
-    *text = (const char *)at;
-    *bytes = (size_t)(end - at);
+    return end;
 }
 
-/* After the last end of a thought in an answer: its place; 0: there is none. */
-static size_t thought_end(const chat_template_t *t, const model_message_t *message)
+static gyre_status_t add_output(run_t *run, const model_chat_t *chat, const jinja_output_t *text)
 {
-    const size_t n = t->thought && message->role == MODEL_ROLE_ASSISTANT ? strlen(t->thought) : 0;
-    for (size_t end = message->bytes; n > 0 && end >= n; end--)
-        if (memcmp(message->text + end - n, t->thought, n) == 0)
-            return end;
-    return 0;
-}
-
-/* joined: it follows a system's message in the same turn; last: it ends the conversation. */
-static gyre_status_t run_message(run_t *run, const model_message_t *message, int joined, int last)
-{
-    const chat_template_t *t = run->chat->template;
-    const size_t thought = thought_end(t, message);
-    const char *text = message->text + thought;
-    size_t bytes = message->bytes - thought;
-    const int answer = message->role == MODEL_ROLE_ASSISTANT;
-    if (t->trim && !(t->joined && message->role == MODEL_ROLE_SYSTEM))
-        trim(&text, &bytes);
-    for (; last && bytes > 0 && *text == '\n'; text++)
-        bytes--;
-    gyre_status_t status = joined ? GYRE_OK : run_template(run, t->before[message->role], 0);
-    if (status == GYRE_OK && last)
-        status = run_template(run, t->last, 0);
-    if (answer)
-        run->answer = run->bytes;
-    if (status == GYRE_OK)
-        status = run_add(run, text, bytes);
-    return status == GYRE_OK ? run_template(run, t->after[message->role], answer) : status;
-}
-
-static gyre_status_t check_roles(const chat_template_t *t, const model_message_t *message, size_t count)
-{
-    static const char *const names[MODEL_ROLES] = {"system", "user", "assistant"};
-    for (size_t i = 0; i < count; i++) {
-        model_role_t role = message[i].role;
-        if (!t->before[role])
-            return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: --template %s has no role '%s'", i + 1,
-                                   t->name, names[role]);
-        if (role == MODEL_ROLE_SYSTEM && i > 0)
-            return gyre_fail_quiet(GYRE_ERR_INVALID,
-                                   "message %zu: the role 'system' is for the first message only", i + 1);
-        if (t->last && thought_end(t, &message[i]) > 0)
-            return gyre_fail_quiet(
-                GYRE_ERR_INVALID,
-                "message %zu: an answer with %s: --template %s has answers without thoughts only", i + 1,
-                t->thought, t->name);
-        const size_t turn = i - (message[0].role == MODEL_ROLE_SYSTEM);
-        if (t->joined && count == 1 && role == MODEL_ROLE_SYSTEM)
-            return gyre_fail_quiet(GYRE_ERR_INVALID,
-                                   "message 1: with --template %s the role 'system' begins a user's message, "
-                                   "and there is none",
-                                   t->name);
-        if (t->alternate && role != MODEL_ROLE_SYSTEM &&
-            role != (turn % 2 ? MODEL_ROLE_ASSISTANT : MODEL_ROLE_USER))
-            return gyre_fail_quiet(GYRE_ERR_INVALID,
-                                   "message %zu: with --template %s user and assistant take turns, and the "
-                                   "user begins",
-                                   i + 1, t->name);
+    size_t from = 0;
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = 0; status == GYRE_OK && at < text->bytes;) {
+        const model_symbol_t *one = symbol_at(chat, text->text + at, text->bytes - at, text->from + at);
+        if (!one) {
+            at++;
+            continue;
+        }
+        const size_t end = one->lstrip ? back_over_spaces(text, from, at) : at;
+        if (end > from)
+            status = add_text(run, text, from, end);
+        if (status == GYRE_OK)
+            status = model_ids_add(run->out, &one->id, 1, text->generated[at]);
+        at += one->count;
+        if (one->rstrip)
+            at = skip_spaces(text, at);
+        from = at;
     }
-    return GYRE_OK;
+    return status == GYRE_OK && from < text->bytes ? add_text(run, text, from, text->bytes) : status;
 }
 
-gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder,
-                                const model_message_t *message, size_t count, model_ids_t *out)
+gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
+                                model_ids_t *out)
 {
-    const chat_template_t *t = chat->template;
-    run_t run = {.chat = chat, .encoder = encoder, .out = out, .first = out->count, .answer = SIZE_MAX};
-    gyre_status_t status = check_roles(t, message, count);
-    model_encoder_refuse(encoder, chat->id, chat->tokens);
-    if (status == GYRE_OK)
-        status = run_template(&run, t->begin, 0);
-    if (status == GYRE_OK && t->system && (count == 0 || message->role != MODEL_ROLE_SYSTEM)) {
-        const model_message_t system = {MODEL_ROLE_SYSTEM, t->system, strlen(t->system)};
-        status = run_message(&run, &system, 0, 0);
-    }
-    int asked = 0;
-    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
-        const model_role_t role = message[i].role;
-        status = run_message(&run, &message[i], t->joined && i == 1 && message[0].role == MODEL_ROLE_SYSTEM,
-                             t->last && asked && i + 1 == count && role == MODEL_ROLE_ASSISTANT);
-        asked |= role == MODEL_ROLE_USER;
-    }
-    if (status == GYRE_OK)
-        status = run_end(&run);
+    jinja_output_t text = {0};
+    run_t run = {.encoder = encoder, .out = out, .first = out->count};
+    gyre_status_t status = render(chat, messages, &text);
+    if (status != GYRE_OK)
+        return of_template(chat->name, status);
+    mark_answers(chat, messages, &text);
+    model_encoder_refuse(encoder, chat->own, chat->owns);
+    status = add_output(&run, chat, &text);
     model_encoder_refuse(encoder, NULL, 0);
-    free(run.text);
+    jinja_output_free(&text);
     return status;
 }

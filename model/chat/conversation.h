@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/chat/conversation.h: conversations as token ids, and which of these are learned.
  *
- * A chat template says what stands before and after each message. Published models have theirs as a Jinja
- * program in tokenizer_config.json or chat_template.jinja; Gyre does not interpret Jinja. It has some
- * templates by name (templates.c), and knows the programs that write the same as these by their text.
+ * A chat template says what stands before and after each message: a program, which the folders of published
+ * models have in chat_template.jinja or tokenizer_config.json, and model/jinja runs. Some have names here
+ * (templates.c).
  *
  * The tokens of a template are its own: a message that holds "<|im_end|>" has ten characters there, not a
  * token, so nobody ends a turn from within. What stands between two tokens of the template is encoded as one
- * text (model_ids_encode), as transformers does. */
+ * text (model_ids_encode), as transformers does.
+ *
+ * An answer begins where text is generated: after what the template adds for add_generation_prompt, if that
+ * stands before it, else with its own first character. It ends with its last character, or the token that
+ * stands after it, white space apart. A template with {% generation %} blocks says itself what is learned. */
 #ifndef MODEL_CHAT_CONVERSATION_H
 #define MODEL_CHAT_CONVERSATION_H
 
+#include <jansson.h>
+
 #include "model/tokenizer/tokenizer.h"
-
-typedef enum { MODEL_ROLE_SYSTEM, MODEL_ROLE_USER, MODEL_ROLE_ASSISTANT, MODEL_ROLES } model_role_t;
-
-typedef struct {
-    model_role_t role;
-    const char *text; /* [bytes] */
-    size_t bytes;
-} model_message_t;
 
 /* Ids that grow; zeros to begin with, and the caller frees both arrays. */
 typedef struct {
@@ -33,8 +31,6 @@ gyre_status_t model_ids_add(model_ids_t *ids, const model_token_t *id, size_t co
 
 /* Errors below are not logged: the caller knows in which line of which file they are. */
 
-/* Returns 0 for a role that no template has. */
-int model_role_find(const char *name, model_role_t *out);
 /* "chatml, llama3, ...": for messages and helps. */
 const char *model_chat_names(void);
 /* 1 if `name` is one of them. */
@@ -44,16 +40,18 @@ typedef struct model_chat model_chat_t;
 
 /* The template `name` on a tokenizer, which must outlive it. NULL: that of chat_template.jinja or
  * tokenizer_config.json in the folder of the tokenizer's file, which `spec` (model_tokenizer_open) names.
- * NOT_FOUND: there is neither; INVALID: the template is unknown, or the tokenizer lacks one of its tokens;
- * FORMAT, IO, NO_MEMORY. */
+ * `date` (YYYY-MM-DD, must outlive it) is what templates get that ask for the day; NULL: they get none.
+ * NOT_FOUND: there is no template; INVALID: it does what model/jinja does not, or the tokenizer lacks one of
+ * its tokens; FORMAT, IO, NO_MEMORY. */
 gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *spec, const char *name,
-                              model_chat_t **out);
+                              const char *date, model_chat_t **out);
 void model_chat_destroy(model_chat_t *chat);
 
-/* Appends a conversation. Learned are the answers, each with the token that ends it. INVALID: the template
- * does not have these roles in this order. NO_MEMORY. */
-gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder,
-                                const model_message_t *message, size_t count, model_ids_t *out);
+/* Appends a conversation: a list of objects with "role" and "content", both texts, and what else the template
+ * looks at. Learned are the answers, each with the token that ends it. INVALID: the template refuses it.
+ * NO_MEMORY. Threads may share a chat, not an encoder. */
+gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
+                                model_ids_t *out);
 
 /* Appends a text. Learned is what begins at byte `begin` (from `bytes` on: nothing is). The text is encoded
  * as one, if the ids then begin with those of text [begin] alone, which a prompt has. Else a token reaches

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/added.c: the lists by which added tokens are found in text, when all else of a tokenizer is
- * there. */
+ * there; the same for chats. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,4 +56,42 @@ gyre_status_t tokenizer_finish_added(model_tokenizer_t *tokenizer)
     if (status == GYRE_OK)
         status = list_added(tokenizer, 0, &tokenizer->raw);
     return status == GYRE_OK ? list_added(tokenizer, 1, &tokenizer->normal) : status;
+}
+
+/* ---- for chats ----------------------------------------------------------------------------------------- */
+
+/* A token that no added one stands for. */
+static int is_symbol(const model_tokenizer_t *tokenizer, const tokenizer_token_t *token)
+{
+    const unsigned char *bytes = tokenizer->blob + token->at;
+    if (!token->there || token->count == 0)
+        return 0;
+    return token->special ||
+           (tokenizer->kind == TOKENIZER_MODEL && token->count > 2 && bytes[0] == '<' &&
+            bytes[token->count - 1] == '>' && tokenizer_fallback_byte(bytes, token->count) < 0);
+}
+
+gyre_status_t model_tokenizer_symbols(const model_tokenizer_t *tokenizer, model_symbol_t **out, size_t *count)
+{
+    size_t most = tokenizer->added_count, n = 0;
+    for (size_t id = 0; id < tokenizer->vocab && tokenizer->added_count == 0; id++)
+        most += (size_t)is_symbol(tokenizer, &tokenizer->token[id]);
+    model_symbol_t *made = calloc(most + 1, sizeof *made);
+    if (!made)
+        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the added tokens");
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        const tokenizer_added_t *added = &tokenizer->added[i];
+        const tokenizer_token_t *token = &tokenizer->token[added->id];
+        if (token->count > 0)
+            made[n++] = (model_symbol_t){(model_token_t)added->id, tokenizer->blob + token->at, token->count,
+                                         added->lstrip, added->rstrip};
+    }
+    for (size_t id = 0; id < tokenizer->vocab && tokenizer->added_count == 0; id++) {
+        const tokenizer_token_t *token = &tokenizer->token[id];
+        if (is_symbol(tokenizer, token))
+            made[n++] = (model_symbol_t){(model_token_t)id, tokenizer->blob + token->at, token->count, 0, 0};
+    }
+    *out = made;
+    *count = n;
+    return GYRE_OK;
 }

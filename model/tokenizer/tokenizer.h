@@ -78,6 +78,18 @@ int model_tokenizer_special(const model_tokenizer_t *tokenizer, model_token_t id
 /* The id of a token with just these bytes, special ones included; -1: no such token. */
 int64_t model_tokenizer_find(const model_tokenizer_t *tokenizer, const void *bytes, size_t count);
 
+/* Tokens that a text gives whole: added tokens and special ones; of a .model file also those in angle
+ * brackets. */
+typedef struct {
+    model_token_t id;
+    const unsigned char *bytes; /* [count], the tokenizer's; not 0 */
+    size_t count;
+    int lstrip, rstrip; /* white space before and after it goes with it */
+} model_symbol_t;
+/* *out [*count] is the caller's to free. NO_MEMORY. */
+gyre_status_t model_tokenizer_symbols(const model_tokenizer_t *tokenizer, model_symbol_t **out,
+                                      size_t *count);
+
 /* The state of one thread's encoding; the tokenizer must outlive it and may be shared. */
 typedef struct model_encoder model_encoder_t;
 gyre_status_t model_encoder_create(const model_tokenizer_t *tokenizer, model_encoder_t **out);

@@ -74,9 +74,10 @@ gyre_status_t tokenize_coder_chat(tokenize_coder_t *coder, const model_chat_t **
 {
     ring_t *ring = coder->ring;
     pthread_mutex_lock(&ring->lock);
-    gyre_status_t status = ring->chat ? GYRE_OK
-                                      : model_chat_open(ring->tokenizer, ring->options->tokenizer,
-                                                        ring->options->template, &ring->chat);
+    gyre_status_t status = ring->chat
+                               ? GYRE_OK
+                               : model_chat_open(ring->tokenizer, ring->options->tokenizer,
+                                                 ring->options->template, ring->options->date, &ring->chat);
     *out = ring->chat;
     pthread_mutex_unlock(&ring->lock);
     return status;

@@ -70,14 +70,19 @@ static gyre_status_t add_pair(tokenize_coder_t *coder, const json_t *prompt, con
     return status == GYRE_OK ? add_eot(coder, 1, out) : status;
 }
 
-static gyre_status_t read_message(const json_t *object, size_t number, model_message_t *out)
+static int is_role(const char *name)
+{
+    return strcmp(name, "system") == 0 || strcmp(name, "user") == 0 || strcmp(name, "assistant") == 0;
+}
+
+static gyre_status_t check_message(const json_t *object, size_t number)
 {
     const json_t *content = json_object_get(object, "content"),
                  *calls = json_object_get(object, "tool_calls");
     const char *role = json_string_value(json_object_get(object, "role"));
     if (!role)
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu has no \"role\"", number);
-    if (!model_role_find(role, &out->role))
+    if (!is_role(role))
         return gyre_fail_quiet(
             GYRE_ERR_INVALID,
             "message %zu: the role '%.60s' is unknown: there are system, user and assistant", number, role);
@@ -85,8 +90,6 @@ static gyre_status_t read_message(const json_t *object, size_t number, model_mes
         return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: \"tool_calls\" are not supported", number);
     if (!json_is_string(content))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: its \"content\" is not a text", number);
-    out->text = json_string_value(content);
-    out->bytes = json_string_length(content);
     return GYRE_OK;
 }
 
@@ -97,14 +100,10 @@ static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *lis
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"messages\" is not a list of one message or more");
     const model_chat_t *chat = NULL;
     gyre_status_t status = tokenize_coder_chat(coder, &chat);
-    model_message_t *message = status == GYRE_OK ? calloc(count, sizeof *message) : NULL;
-    if (status == GYRE_OK && !message)
-        status = no_memory();
     for (size_t i = 0; status == GYRE_OK && i < count; i++)
-        status = read_message(json_array_get(list, i), i + 1, &message[i]);
+        status = check_message(json_array_get(list, i), i + 1);
     if (status == GYRE_OK)
-        status = model_chat_encode(chat, coder->encoder, message, count, &out->ids);
-    free(message);
+        status = model_chat_encode(chat, coder->encoder, list, &out->ids);
     return status == GYRE_OK && coder->options->eot ? add_eot(coder, 0, out) : status;
 }
 

@@ -24,6 +24,7 @@ typedef struct {
     int jsonl;                     /* lines are documents, else files are */
     const char *key;               /* of --jsonl; NULL: what the objects have */
     const char *template;          /* of conversations; NULL: the one of the tokenizer's folder */
+    const char *date;              /* YYYY-MM-DD, of templates that ask for the day; NULL: none */
     int learn;                     /* TOKENIZE_LEARN_: of conversations, and of prompts' completions */
     uint64_t context;              /* longer ones of these are left out */
     const char *decode, *info;     /* the token file; NULL: another task */

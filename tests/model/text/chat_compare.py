@@ -6,12 +6,14 @@ Where a token reaches over the beginning of an answer, the ids before it are tho
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+import jinja_compare
 import tokenizer_kinds_compare as kinds
 
 try:
@@ -52,6 +54,16 @@ def documents(path):
         at += len(ids)
 
 
+# What is learned of jinja_compare's programs.
+LEARNED = {
+    "dates": r"<\|head\|>assistant<\|end_head\|>\n\n(.*?<\|end\|>)",
+    "channels": r"<\|start\|>assistant(<\|channel\|>analysis.*?<\|return\|>|<\|channel\|>final.*?<\|(?:return|end)\|>)",
+    "phi": r"<\|assistant\|>\n(.*?<\|end\|>)",
+    "glm": r"<\|assistant\|>(\n.*?(?:<\|user\|>|\Z))",
+    "deepseek": r"<A>(.*?<E>)",
+}
+
+
 class Comparison:
     def __init__(self, folder, words):
         self.folder, self.words, self.decode, self.same, self.over, self.wrong = folder, words, None, 0, 0, 0
@@ -60,19 +72,19 @@ class Comparison:
         chats, out = (os.path.join(self.folder, name) for name in ("chats.jsonl", "chats.gyt"))
         with open(chats, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-        subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--jsonl", "--quiet", "--template", template, "--out", out,
-                        chats], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--jsonl", "--quiet", "--out", out,
+                        *(["--template", template] if template else ["--date", jinja_compare.DATE]), chats], check=True, stdout=subprocess.DEVNULL)
         return list(documents(out))
 
-    def compare(self, name, got, text, encode, answers, ends):
-        """`answers`: how much of the text stands before each; each ends with the next of the ids `ends`, or the text does."""
+    def compare(self, name, got, text, encode, answers):
+        """`answers`: where each begins and ends in the text."""
         ids, learned, right = encode(text), [], True
-        for before in map(encode, answers):
+        for begin, end in answers:
+            before, end = encode(text[:begin]), len(encode(text[:end]))
             if ids[:len(before)] != before:
                 right = got[0][:len(before)] == before and self.decode(got[0]) == self.decode(ids)
                 self.over += right
                 break
-            end = next((i + 1 for i in range(len(before), len(ids)) if ids[i] in ends), len(ids))
             learned += [0] * (len(before) - len(learned)) + [1] * (end - len(before))
         else:
             right = got == (ids, learned + [0] * (len(ids) - len(learned)))
@@ -98,8 +110,8 @@ class Comparison:
                 end = tokenizer.apply_chat_template(said[:said.index(message) + 1], chat_template=program, tokenize=False)
                 if message["role"] == "assistant":
                     at = end.rindex(message["content"] + ENDS[template])
-                    answers.append(text[:at])
-            self.compare(f"{name}, {template}", got, text, encode, answers, [tokenizer.convert_tokens_to_ids(ENDS[template])])
+                    answers.append((at, len(end.rstrip("\n"))))
+            self.compare(f"{name}, {template}", got, text, encode, answers)
 
     def pairs(self, name, spec, tokenizer):
         rng = random.Random(8)
@@ -109,7 +121,28 @@ class Comparison:
         for (prompt, completion), (ids, learned) in zip(pairs, got):
             assert ids[-1] == tokenizer.eos_token_id and learned[-1] == 1
             self.compare(f"{name}, pairs", (ids[:-1], learned[:-1]), prompt + completion,
-                         lambda text: tokenizer.encode(text, add_special_tokens=False), [prompt], ())
+                         lambda text: tokenizer.encode(text, add_special_tokens=False), [(len(prompt), len(prompt + completion))])
+
+    def program(self, name, spec, tokenizer):
+        """A folder whose own program is read; answers with the thoughts that some programs write."""
+        text_of, rng = jinja_compare.PROGRAMS[name], random.Random(9)
+        with open(os.path.join(self.folder, "chat_template.jinja"), "w", encoding="utf-8") as file:
+            file.write(text_of)
+        with open(os.path.join(self.folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"bos_token": {"content": "<s>"}, "eos_token": "</s>"}, file)
+        talks = [talk(rng, self.words) for _ in range(TALKS)]
+        for said in talks[::3]:
+            said.insert(0, {"role": "system", "content": say(rng, self.words)})
+            said[-1]["thinking"] = say(rng, self.words)
+        reference = jinja_compare.reference._compile_jinja_template(text_of)
+        reference.globals["strftime_now"] = jinja_compare.today
+        for said, got in zip(talks, self.gyre(spec, None, [{"messages": said} for said in talks])):
+            text = reference.render(messages=said, tools=None, documents=None, add_generation_prompt=False, bos_token="<s>", eos_token="</s>")
+            spans = [match.span(1) for match in re.finditer(LEARNED[name], text, re.S)]
+            assert len(spans) == sum(message["role"] == "assistant" for message in said), (spans, text)
+            self.compare(name, got, text, lambda part: tokenizer.encode(part, add_special_tokens=False), spans)
+        for file in ("chat_template.jinja", "tokenizer_config.json"):
+            os.remove(os.path.join(self.folder, file))
 
     def tokenizer(self, name, spec, tokenizer):
         self.decode = tokenizer.decode
@@ -144,6 +177,16 @@ def main():
                 json.dump(kinds.whole(model, added=ends, decoder=kinds.LLAMA2, **parts), file)
             comparison.tokenizer(name, spec, transformers.PreTrainedTokenizerFast(tokenizer_file=spec, bos_token="<s>", eos_token="</s>",
                                                                                   clean_up_tokenization_spaces=False))
+        model, added = kinds.byte_bpe(text, 900)
+        for name in jinja_compare.PROGRAMS:
+            words = ["<s>", "</s>", *(f"<|{word}|>" for word in ("system", "user", "assistant")),
+                     *sorted(set(re.findall(r"<[^<> +]*[^<> +=-]>|\[gMASK\]", jinja_compare.PROGRAMS[name])))]
+            tokens = [kinds.flags(word, len(model["vocab"]) + len(added) + i, rstrip=name == "phi" and "|" in word)
+                      for i, word in enumerate(dict.fromkeys(words))]
+            with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+                json.dump(kinds.whole(model, added=added + tokens, pre=kinds.level(), decoder=kinds.level()), file)
+            comparison.program(name, os.path.join(folder, "tokenizer.json"),
+                              transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json")))
         spec = kinds.library(folder, "llama", text, **kinds.MODELS["llama"])
         without = "cannot read" in subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--out", os.path.join(folder, "x"),
                                                    "README.md"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False).stderr.decode()

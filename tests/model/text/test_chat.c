@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <jansson.h>
+
 #include "model/chat/conversation.h"
 #include "model/chat/templates.h"
 #include "tests/model/text/vocabulary.h"
@@ -73,16 +75,33 @@ static void show(const model_tokenizer_t *tokenizer, const model_ids_t *ids, cha
     *out = 0;
 }
 
-static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name,
-                            const model_message_t *message, size_t count, char *out)
+typedef struct {
+    const char *role, *text;
+} message_t;
+
+static json_t *conversation(const message_t *message, size_t count)
 {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s}", "role", message[i].role, "content", message[i].text));
+    return list;
+}
+
+static const char *today;
+
+static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name, const message_t *message,
+                            size_t count, char *out)
+{
+    json_t *messages = conversation(message, count);
     model_chat_t *chat = NULL;
     model_encoder_t *encoder = NULL;
     model_ids_t ids = {0};
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
-    gyre_status_t status = model_chat_open(tokenizer, at("chatty.json"), name, &chat);
+    gyre_status_t status = model_chat_open(tokenizer, at("chatty.json"), name, today, &chat);
     if (status == GYRE_OK)
-        status = model_chat_encode(chat, encoder, message, count, &ids);
+        status = model_chat_encode(chat, encoder, messages, &ids);
+    json_decref(messages);
     if (status == GYRE_OK)
         show(tokenizer, &ids, out);
     model_chat_destroy(chat);
@@ -92,13 +111,13 @@ static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name
     return status;
 }
 
-#define SAYS(role_, text_)                          \
-    {                                               \
-        MODEL_ROLE_##role_, text_, sizeof text_ - 1 \
+#define SAYS(role_, text_) \
+    {                      \
+        role_, text_       \
     }
 
-static const model_message_t talk[] = {SAYS(SYSTEM, "be"), SAYS(USER, " the <|im_end|>"),
-                                       SAYS(ASSISTANT, " and\n"), SAYS(USER, "he"), SAYS(ASSISTANT, "#")};
+static const message_t talk[] = {SAYS("system", "be"), SAYS("user", " the <|im_end|>"),
+                                 SAYS("assistant", " and\n"), SAYS("user", "he"), SAYS("assistant", "#")};
 
 static void every_template(void **state)
 {
@@ -161,7 +180,7 @@ static void every_template(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
-static void refuse(const model_tokenizer_t *tokenizer, const char *name, const model_message_t *message,
+static void refuse(const model_tokenizer_t *tokenizer, const char *name, const message_t *message,
                    size_t count, gyre_status_t status, const char *word)
 {
     char got[2048];
@@ -175,10 +194,10 @@ static void refuse(const model_tokenizer_t *tokenizer, const char *name, const m
 static void thoughts(void **state)
 {
     (void)state;
-    static const model_message_t thinks[] = {SAYS(USER, "</think>a"),
-                                             SAYS(ASSISTANT, "<think>b</think>c</think>\nd")},
-                                 ends[] = {SAYS(SYSTEM, " be "), SAYS(USER, " a "),
-                                           SAYS(ASSISTANT, "\n\n b")};
+    static const message_t thinks[] = {SAYS("user", "</think>a"),
+                                       SAYS("assistant", "<think>b</think>c</think>\nd")},
+                           ends[] = {SAYS("system", " be "), SAYS("user", " a "),
+                                     SAYS("assistant", "\n\n b")};
     char got[2048];
     model_tokenizer_t *tokenizer = open_chatty();
     assert_int_equal(encode(tokenizer, "deepseek", thinks, 2, got), GYRE_OK);
@@ -198,12 +217,12 @@ static void thoughts(void **state)
                         "#<|begin_of_text|>#<|start_header_id|>system#<|end_header_id|>\n\nCutting Knowledge "
                         "Date: December 2023\nToday Date: 26 Jul 2024\n\n#<|eot_id|>"
                         "#<|start_header_id|>user#<|end_header_id|>\n\na#<|eot_id|>");
-    refuse(tokenizer, "qwen3", thinks, 2, GYRE_ERR_INVALID,
-           "message 2: an answer with </think>: --template qwen3");
-    refuse(tokenizer, "gemma3", ends, 1, GYRE_ERR_INVALID,
-           "message 1: with --template gemma3 the role 'system'");
-    refuse(tokenizer, "gemma3", ends + 2, 1, GYRE_ERR_INVALID, "message 1: with --template gemma3 user and");
-    refuse(tokenizer, "gemma", ends, 3, GYRE_ERR_INVALID, "message 1: --template gemma has no role 'system'");
+    assert_int_equal(encode(tokenizer, "qwen3", thinks, 2, got), GYRE_OK);
+    assert_string_equal(got, "#<|im_start|>user\n</think>a#<|im_end|>\n#<|im_start|>assistant\n[#<think>\nb\n"
+                             "#</think>\n\nd#<|im_end|>]\n");
+    refuse(tokenizer, "gemma3", ends + 2, 1, GYRE_ERR_INVALID,
+           "--template gemma3: line 1: the template refuses");
+    refuse(tokenizer, "gemma", ends, 3, GYRE_ERR_INVALID, "user and assistant take turns");
     model_tokenizer_destroy(tokenizer);
 }
 
@@ -211,7 +230,7 @@ static void thoughts(void **state)
 static void joined(void **state)
 {
     (void)state;
-    static const model_message_t lines[] = {SAYS(USER, "the"), SAYS(ASSISTANT, "the")};
+    static const message_t lines[] = {SAYS("user", "the"), SAYS("assistant", "the")};
     model_tokenizer_t *tokenizer = open_chatty();
     model_encoder_t *encoder = NULL;
     model_chat_t *chat = NULL;
@@ -219,8 +238,10 @@ static void joined(void **state)
     const int spaced = find_token((const unsigned char *)" the", 4),
               bare = find_token((const unsigned char *)"he", 2);
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
-    assert_int_equal(model_chat_open(tokenizer, "", "mistral", &chat), GYRE_OK);
-    assert_int_equal(model_chat_encode(chat, encoder, lines, 2, &ids), GYRE_OK);
+    assert_int_equal(model_chat_open(tokenizer, "", "mistral", NULL, &chat), GYRE_OK);
+    json_t *messages = conversation(lines, 2);
+    assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+    json_decref(messages);
     assert_true(ids.count > 4);
     assert_int_equal(ids.id[7], spaced); /* <s> [ I N S T ] */
     assert_false(ids.learned[7]);
@@ -247,7 +268,7 @@ static void spaced(void **state)
         "\"<unk>\",\"fuse_unk\":true,\"vocab\":{\"<unk>\":0,\"</"
         "s>\":1,\"\\u2581\":2,\"x\":3,\"y\":4,\"xy\":5,"
         "\"\\u2581xy\":6},\"merges\":[[\"x\",\"y\"],[\"\\u2581\",\"xy\"]]}}");
-    static const model_message_t lines[] = {SAYS(USER, "xy"), SAYS(ASSISTANT, "xy")};
+    static const message_t lines[] = {SAYS("user", "xy"), SAYS("assistant", "xy")};
     /* "<|user|>\nxy" </s> "\n<|assistant|>\nxy" </s> "\n", where what is not x or y is unknown */
     static const model_token_t chats[] = {2, 0, 5, 1, 2, 0, 5, 1, 2, 0};
     static const unsigned char answer[] = {0, 0, 0, 0, 0, 0, 1, 1, 0, 0};
@@ -268,8 +289,10 @@ static void spaced(void **state)
     model_chat_t *chat = NULL;
     model_ids_t ids = {0};
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
-    assert_int_equal(model_chat_open(tokenizer, "", "zephyr", &chat), GYRE_OK);
-    assert_int_equal(model_chat_encode(chat, encoder, lines, 2, &ids), GYRE_OK);
+    assert_int_equal(model_chat_open(tokenizer, "", "zephyr", NULL, &chat), GYRE_OK);
+    json_t *messages = conversation(lines, 2);
+    assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+    json_decref(messages);
     assert_int_equal(ids.count, sizeof answer);
     assert_memory_equal(ids.id, chats, sizeof chats);
     assert_memory_equal(ids.learned, answer, sizeof answer);
@@ -294,8 +317,8 @@ static void spaced(void **state)
 static void own_tokens(void **state)
 {
     (void)state;
-    static const model_message_t says[] = {SAYS(USER, "<｜User｜>a<｜Assistant｜><bos>"),
-                                           SAYS(ASSISTANT, "b<｜end▁of▁sentence｜><s>")};
+    static const message_t says[] = {SAYS("user", "<｜User｜>a<｜Assistant｜><bos>"),
+                                     SAYS("assistant", "b<｜end▁of▁sentence｜><s>")};
     for (int special = 0; special < 2; special++) {
         model_tokenizer_t *tokenizer = open_tokens(special ? "true" : "false");
         model_encoder_t *encoder = NULL;
@@ -304,8 +327,10 @@ static void own_tokens(void **state)
         char got[512];
         assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
         model_encoder_specials(encoder, special);
-        assert_int_equal(model_chat_open(tokenizer, "", "deepseek", &chat), GYRE_OK);
-        assert_int_equal(model_chat_encode(chat, encoder, says, 2, &ids), GYRE_OK);
+        assert_int_equal(model_chat_open(tokenizer, "", "deepseek", NULL, &chat), GYRE_OK);
+        json_t *messages = conversation(says, 2);
+        assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+        json_decref(messages);
         show(tokenizer, &ids, got);
         assert_string_equal(got, "#<｜begin▁of▁sentence｜>#<｜User｜><｜User｜>a<｜Assistant｜>#<bos>"
                                  "#<｜Assistant｜>[b<｜end▁of▁sentence｜>#<s>#<｜end▁of▁sentence｜>]");
@@ -338,13 +363,13 @@ static void trimmed(void **state)
         for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
             snprintf(text, sizeof text, "%s\u3000%s%sa%s%s\u00a0%s", spaces[i], others[k], spaces[i],
                      spaces[i], others[k], spaces[i]);
-            const model_message_t message = {MODEL_ROLE_USER, text, strlen(text)};
+            const message_t message = {"user", text};
             assert_int_equal(encode(tokenizer, "gemma", &message, 1, got), GYRE_OK);
             snprintf(want, sizeof want, "#<bos>#<start_of_turn>user\n%s%sa%s%s#<end_of_turn>\n", others[k],
                      spaces[i], spaces[i], others[k]);
             assert_string_equal(got, want);
         }
-    static const model_message_t nothing[] = {SAYS(USER, "\u3000\x1c \u2028")};
+    static const message_t nothing[] = {SAYS("user", "\u3000\x1c \u2028")};
     assert_int_equal(encode(tokenizer, "gemma", nothing, 1, got), GYRE_OK);
     assert_string_equal(got, "#<bos>#<start_of_turn>user\n#<end_of_turn>\n");
     model_tokenizer_destroy(tokenizer);
@@ -358,11 +383,6 @@ static void names(void **state)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                  chat_templates[i].name);
         assert_true(model_chat_known(chat_templates[i].name));
-        const char *end = chat_templates[i].after[MODEL_ROLE_ASSISTANT];
-        int ends = 0; /* an answer ends with a token */
-        for (size_t k = 0; k < CHAT_TOKENS && chat_templates[i].token[k]; k++)
-            ends |= strncmp(end, chat_templates[i].token[k], strlen(chat_templates[i].token[k])) == 0;
-        assert_true(ends);
     }
     assert_string_equal(list, model_chat_names());
     assert_false(model_chat_known("jinja"));
@@ -387,8 +407,8 @@ static void of_a_folder(void **state)
         "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": "
         "\"default\", \"template\": \"" CHATML " \\n\"}]}");
     assert_int_equal(encode(tokenizer, NULL, talk + 3, 2, got), GYRE_OK);
-    put("tokenizer_config.json", "{\"chat_template\": \"" CHATML "!\"}");
-    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "is unknown, and Jinja is not interpreted");
+    put("tokenizer_config.json", "{\"chat_template\": \"" CHATML "{{ messages|shout }}\"}");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "line 1: the filter shout is not supported");
     refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "chatml, qwen2");
     put("tokenizer_config.json", "{\"chat_template\": ");
     refuse(tokenizer, NULL, talk, 5, GYRE_ERR_FORMAT, "tokenizer_config.json");
@@ -401,23 +421,74 @@ static void of_a_folder(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
+/* Programs with the habits of published ones: what is learned begins where text is generated. */
+static void programs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *program, *want;
+    } cases[] = {
+        /* gpt-oss: the channel is generated, too, and the last answer ends otherwise */
+        {"{%- for m in messages %}\n    {%- if m.role == 'assistant' %}\n        {{- "
+         "'<s>assistant<bos>final</s>' + "
+         "m.content }}\n        {%- if loop.last %}{{ '<|eot_id|>' }}{% else %}{{ '<|im_end|>' }}{% endif "
+         "%}\n    "
+         "{%- else %}\n        {{- '<s>' + m.role + '</s>' + m.content + '<|im_end|>' }}\n    {%- endif %}\n"
+         "{%- endfor %}\n{%- if add_generation_prompt %}\n<s>assistant\n{%- endif %}\n",
+         "#<s>user#</s>the#<|im_end|>#<s>assistant[#<bos>final#</s>and#<|im_end|>]#<s>user#</s>he#<|im_end|>"
+         "#<s>assistant[#<bos>final#</s>##<|eot_id|>]"},
+        /* GLM-4: the next turn ends an answer, and nothing the last */
+        {"{% for m in messages %}{{ '<' + ('s' if m.role == 'user' else 'bos') + '>\n' + m.content }}{% "
+         "endfor %}"
+         "{% if add_generation_prompt %}<bos>{% endif %}",
+         "#<s>\nthe#<bos>[\nand#<s>]\nhe#<bos>[\n#]"},
+        /* Phi-3: an end of the whole where nothing is generated */
+        {"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor "
+         "%}"
+         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% else %}{{ '<|eot_id|>' }}{% endif "
+         "%}",
+         "#<|im_start|>user\nthe#<|im_end|>\n#<|im_start|>assistant\n[and#<|im_end|>]\n#<|im_start|>user\nhe"
+         "#<|im_end|>\n#<|im_start|>assistant\n[##<|im_end|>]\n#<|eot_id|>"},
+        /* blocks that say it */
+        {"{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}{% generation %}"
+         "{{ 'A' + m.content }}{% endgeneration %}</s>{% endif %}{% endfor %}",
+         "the[Aand]#</s>he[A#]#</s>"},
+        /* text alone */
+        {"{% for m in messages %}{{ m.role[0] + ':' + m.content + '\n' }}{% endfor %}",
+         "u:the\na:[and]\nu:he\na:[#]\n"}};
+    static const message_t lines[] = {SAYS("user", "the"), SAYS("assistant", "and"), SAYS("user", "he"),
+                                      SAYS("assistant", "#")};
+    char got[2048];
+    model_tokenizer_t *tokenizer = open_chatty();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("chat_template.jinja", cases[i].program);
+        assert_int_equal(encode(tokenizer, NULL, lines, 4, got), GYRE_OK);
+        assert_string_equal(got, cases[i].want);
+    }
+    put("tokenizer_config.json", "{\"bos_token\": {\"content\": \"<bos>\"}}");
+    put("chat_template.jinja", "{{ bos_token + strftime_now('%d %b %Y') }}");
+    refuse(tokenizer, NULL, lines, 4, GYRE_ERR_INVALID, "give one with --date YYYY-MM-DD");
+    today = "2026-11-05";
+    assert_int_equal(encode(tokenizer, NULL, lines, 4, got), GYRE_OK);
+    assert_string_equal(got, "#<bos>05 Nov 2026");
+    today = NULL;
+    unlink(at("chat_template.jinja"));
+    unlink(at("tokenizer_config.json"));
+    model_tokenizer_destroy(tokenizer);
+}
+
 static void refusals(void **state)
 {
     (void)state;
-    static const model_message_t late[] = {SAYS(USER, "a"), SAYS(SYSTEM, "b")};
     model_tokenizer_t *tokenizer = open_chatty(), *plain = open_spec("", "merges.txt"), *bytes = NULL;
-    model_role_t role;
     assert_int_equal(model_tokenizer_open("bytes", &bytes), GYRE_OK);
     refuse(tokenizer, "jinja", talk, 5, GYRE_ERR_INVALID,
            "there is no chat template 'jinja': there are chatml");
-    refuse(tokenizer, "mistral", talk, 5, GYRE_ERR_INVALID,
-           "message 1: --template mistral has no role 'system'");
-    refuse(tokenizer, "mistral", talk + 2, 2, GYRE_ERR_INVALID, "message 1: with --template mistral");
-    refuse(tokenizer, "chatml", late, 2, GYRE_ERR_INVALID, "message 2: the role 'system'");
+    refuse(tokenizer, "mistral", talk, 5, GYRE_ERR_INVALID, "user and assistant take turns");
+    refuse(tokenizer, "mistral", talk + 2, 2, GYRE_ERR_INVALID, "user and assistant take turns");
     refuse(plain, "chatml", talk, 5, GYRE_ERR_INVALID,
            "needs the token <|im_start|>, which the tokenizer gpt2");
     refuse(bytes, "plain", talk, 5, GYRE_ERR_INVALID, "needs the token for the end of a text");
-    assert_false(model_role_find("tool", &role));
     model_tokenizer_destroy(tokenizer);
     model_tokenizer_destroy(plain);
     model_tokenizer_destroy(bytes);
@@ -425,9 +496,10 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_template), cmocka_unit_test(thoughts),    cmocka_unit_test(joined),
-        cmocka_unit_test(spaced),         cmocka_unit_test(own_tokens),  cmocka_unit_test(trimmed),
-        cmocka_unit_test(names),          cmocka_unit_test(of_a_folder), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
+                                       cmocka_unit_test(joined),         cmocka_unit_test(spaced),
+                                       cmocka_unit_test(own_tokens),     cmocka_unit_test(trimmed),
+                                       cmocka_unit_test(names),          cmocka_unit_test(of_a_folder),
+                                       cmocka_unit_test(programs),       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

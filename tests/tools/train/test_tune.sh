@@ -80,6 +80,27 @@ chat bad --template mistral "$W/chats.jsonl"
 want "a tokenizer without the template's tokens" 2 "chats.jsonl:1: --template mistral needs the token <s>, which the tokenizer tokenizer.json lacks"
 chat bad "$W/chats.jsonl"
 want "no template" 2 "there is no chat template next to the tokenizer .*: name one with --template: chatml, "
+# the program of the tokenizer's folder, which asks for the day, and does what is not supported
+echo '{{ strftime_now("%d %b") }}{% for m in messages %}{{ "<|im_start|>" + m.role + m.content + "<|im_end|>" }}{% endfor %}' >"$W/chat_template.jinja"
+chat bad "$W/chats.jsonl"
+want "no day" 2 "chats.jsonl:1: .*/chat_template.jinja: line 1: it asks for the day .strftime_now.: give one with --date YYYY-MM-DD"
+chat day --date 2026-11-05 "$W/chats.jsonl"
+want "a day" 0
+run "$T" --decode "$W/day.gyt" --tokenizer "$W/tokenizer.json" --count 25
+check "the day is written" grep -q '^05 Nov<|im_start|>user0 cat?<|im_end|>' "$W/out"
+echo '{% include "other" %}' >"$W/chat_template.jinja"
+chat bad "$W/chats.jsonl"
+want "a statement that is not there" 2 "chat_template.jinja: line 1: the statement is not supported: include: change the program, or name a template"
+echo '{{ raise_exception("no") }}' >"$W/chat_template.jinja"
+chat bad "$W/chats.jsonl"
+want "a conversation that the template refuses" 2 "chat_template.jinja: line 1: the template refuses the conversation: no$"
+rm "$W/chat_template.jinja"
+for day in 2026-13-01 26-1-1 today; do
+    chat bad --date "$day" "$W/chats.jsonl"
+    want "--date $day" 2 "--date $day: wants a day, YYYY-MM-DD"
+done
+run "$T" --tokenizer bytes --date 2026-11-05 --out "$W/bad.gyt" README.md
+want "a day for texts" 2 "--date needs --jsonl"
 chat bad --template jinja "$W/chats.jsonl"
 want "an unknown template" 2 "chatml, qwen2"
 echo '{"messages": [{"role": "user", "content": "nobody answers"}]}' >"$W/none.jsonl"
