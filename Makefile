@@ -468,7 +468,7 @@ help:
 	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
 	@echo "make check-arm     the reduction kernels for 64-bit Arm, on a processor that qemu emulates"
 	@echo "make check-generate 1,000 generated tokens in many layouts: the trainer's log-probabilities, to the bit"
-	@echo "make check-tokenizers 40,000 strings with each of 43 tokenizers: the ids of the libraries they are from (STRINGS=N ONLY=WORD)"
+	@echo "make check-tokenizers 40,000 strings with each of 53 tokenizers: the ids of the libraries they are from (STRINGS=N ONLY=WORD)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-mpi     packaged MPI programs and mpi4py's test suite with gyre-mpi and without (ONLY=WORD RANKS= TIMES=N)"

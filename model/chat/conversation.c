@@ -132,7 +132,7 @@ static gyre_status_t check_tokens(const model_tokenizer_t *tokenizer, const chat
                 template->name, end ? "for the end of a text" : token, model_tokenizer_name(tokenizer),
                 model_chat_names());
         size_t count;
-        const unsigned char *bytes = model_tokenizer_bytes(tokenizer, (model_token_t)id, &count);
+        const unsigned char *bytes = model_tokenizer_piece(tokenizer, (model_token_t)id, &count);
         model_symbol_t *grown = realloc(chat->symbol, (chat->symbols + 1) * sizeof *grown);
         if (!grown)
             return no_memory();

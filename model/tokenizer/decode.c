@@ -73,8 +73,10 @@ gyre_status_t model_decode(const model_tokenizer_t *tokenizer, const model_token
             used += put_without_marks(tokenizer, token, text);
             continue;
         }
-        memcpy(text + used, tokenizer->blob + token->text_at, token->text_count);
-        used += token->text_count;
+        const int raw = i == 0 && tokenizer->raw_first;
+        const size_t n = raw ? token->count : token->text_count;
+        memcpy(text + used, tokenizer->blob + (raw ? token->at : token->text_at), n);
+        used += n;
     }
     used = strip(tokenizer, text, used);
     text[used] = 0;

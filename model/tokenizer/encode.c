@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/encode.c: text to ids. Added tokens are taken from the text as it stands; what is between
- * them is normalized, and added tokens are taken from that, too; the rest is cut into pieces, whose ids bpe.c
- * or unigram.c find. Short pieces that have been seen are cached. */
+ * them is normalized, and added tokens are taken from that, too; the rest is cut into pieces, whose ids
+ * bpe.c, unigram.c or wordpiece.c find. Short pieces that have been seen are cached. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +30,7 @@ struct model_encoder {
     tokenizer_normal_t *normal;
     tokenizer_bpe_t *bpe;
     tokenizer_unigram_t unigram;
+    tokenizer_buffer_t word;
     tokenizer_buffer_t valid; /* the text, with U+FFFD for what is not UTF-8 */
     model_token_t *id;        /* [room] */
     size_t count, room;
@@ -67,6 +68,7 @@ void model_encoder_destroy(model_encoder_t *encoder)
     tokenizer_normal_destroy(encoder->normal);
     tokenizer_bpe_destroy(encoder->bpe);
     free(encoder->unigram.place);
+    free(encoder->word.bytes);
     free(encoder->valid.bytes);
     free(encoder->id);
     free(encoder->cache);
@@ -123,9 +125,12 @@ static gyre_status_t take_piece(void *user, const unsigned char *piece, size_t b
     }
     model_token_t *made = e->id + e->count;
     size_t count = 0;
-    status = e->tokenizer->kind == TOKENIZER_UNIGRAM
-                 ? tokenizer_unigram_piece(&e->unigram, e->tokenizer, piece, bytes, made, &count)
-                 : tokenizer_bpe_piece(e->bpe, e->tokenizer, piece, bytes, made, &count);
+    if (e->tokenizer->kind == TOKENIZER_UNIGRAM)
+        status = tokenizer_unigram_piece(&e->unigram, e->tokenizer, piece, bytes, made, &count);
+    else if (e->tokenizer->kind == TOKENIZER_PIECES || e->tokenizer->kind == TOKENIZER_WORDS)
+        status = tokenizer_word_piece(&e->word, e->tokenizer, piece, bytes, made, &count);
+    else
+        status = tokenizer_bpe_piece(e->bpe, e->tokenizer, piece, bytes, made, &count);
     e->count += count;
     if (status == GYRE_OK && seen && count <= CACHE_IDS) {
         seen->bytes = (unsigned char)bytes;
@@ -286,7 +291,7 @@ gyre_status_t model_encode_after(model_encoder_t *encoder, model_after_t after, 
     const size_t begin = after == MODEL_AFTER_NOTHING ? encoder->begin.count : 0;
     for (; status == GYRE_OK && encoder->count < begin; encoder->count++)
         encoder->id[encoder->count] = encoder->begin.id[encoder->count];
-    if (status == GYRE_OK && (t->kind == TOKENIZER_CHARS || t->kind == TOKENIZER_UNIGRAM))
+    if (status == GYRE_OK && t->kind != TOKENIZER_BYTES && t->kind != TOKENIZER_MODEL)
         status = make_valid(encoder, &byte, &bytes);
     if (status == GYRE_OK && t->kind == TOKENIZER_MODEL)
         status = encode_by_library(encoder, after, byte, bytes);

@@ -6,7 +6,7 @@
  *   encode.c       text to ids, around added tokens, each part by
  *     normalize.c, charsmap.c   its normalizers
  *     split.c, pattern.c        its pieces
- *     bpe.c, unigram.c          their ids
+ *     bpe.c, unigram.c, wordpiece.c  their ids
  *   decode.c       ids to text                     words.c, utf8.c  tables and characters
  *   sentencepiece.h  .model files, by a library */
 #ifndef MODEL_TOKENIZER_INTERNAL_H
@@ -20,9 +20,16 @@
 #define TOKENIZER_NONE   UINT32_MAX
 
 /* BYTES: BPE on bytes, of which each has a token. CHARS: BPE on characters; what has no token becomes byte
- * tokens or the unknown token. UNIGRAM: the most likely tokens. MODEL: the library of SentencePiece encodes.
- * All but BYTES take valid UTF-8 only. */
-typedef enum { TOKENIZER_BYTES, TOKENIZER_CHARS, TOKENIZER_UNIGRAM, TOKENIZER_MODEL } tokenizer_kind_t;
+ * tokens or the unknown token. UNIGRAM: the most likely tokens. PIECES, WORDS: WordPiece, WordLevel.
+ * MODEL: the library of SentencePiece encodes. All but BYTES take valid UTF-8 only. */
+typedef enum {
+    TOKENIZER_BYTES,
+    TOKENIZER_CHARS,
+    TOKENIZER_UNIGRAM,
+    TOKENIZER_PIECES,
+    TOKENIZER_WORDS,
+    TOKENIZER_MODEL
+} tokenizer_kind_t;
 
 typedef struct {
     uint32_t at, count; /* bytes in the blob, as the vocabulary has them */
@@ -122,6 +129,9 @@ struct model_tokenizer {
     /* of CHARS and UNIGRAM: the unknown token, or TOKENIZER_NONE; neighbours become one */
     uint32_t unknown;
     int fuse_unknown;
+    /* PIECES: what stands before a token that does not begin a word; longer words are unknown */
+    char prefix[16];
+    size_t prefix_bytes, most_characters;
     double *score, unknown_score; /* [vocab], natural logarithms; UNIGRAM */
     tokenizer_words_t pieces;     /* UNIGRAM */
     /* tokens that are taken from text as they stand, before normalizers (raw) and after (normal); values are
@@ -135,10 +145,10 @@ struct model_tokenizer {
     size_t mark_bytes;
     int cut_marks; /* CHARS: no token has the mark after another character, so text may be cut there */
     /* decoding: bytes at the beginning of a text that are left out, `strip` times `stripped`; or, if
-     * `drop_marks`, all marks of the first token */
+     * `drop_marks`, all marks of the first token; if `raw_first`, that is written as the vocabulary has it */
     unsigned char stripped[8];
     size_t stripped_bytes, strip;
-    int drop_marks;
+    int drop_marks, raw_first;
     tokenizer_library_t *library; /* MODEL */
 };
 
@@ -193,7 +203,10 @@ typedef enum {
     NORMALIZE_STRIP_RIGHT,
     NORMALIZE_STRIP_ACCENTS,
     NORMALIZE_NMT,
-    NORMALIZE_CHARSMAP /* content: SentencePiece's table (charsmap.c) */
+    NORMALIZE_BERT_CLEAN,   /* without control characters, and with plain spaces */
+    NORMALIZE_BERT_CHINESE, /* spaces around Chinese characters */
+    NORMALIZE_BERT_ACCENTS, /* without marks that take no space */
+    NORMALIZE_CHARSMAP      /* content: SentencePiece's table (charsmap.c) */
 } normalize_kind_t;
 
 /* Appends a step. `pattern` (text that stands for itself, if `literal`) is REPLACE's. */
@@ -265,5 +278,10 @@ typedef struct {
 gyre_status_t tokenizer_unigram_piece(tokenizer_unigram_t *unigram, const model_tokenizer_t *tokenizer,
                                       const unsigned char *piece, size_t bytes, model_token_t *id,
                                       size_t *count);
+
+/* Of PIECES and WORDS; the buffer is the thread's. */
+gyre_status_t tokenizer_word_piece(tokenizer_buffer_t *buffer, const model_tokenizer_t *tokenizer,
+                                   const unsigned char *piece, size_t bytes, model_token_t *id,
+                                   size_t *count);
 
 #endif

@@ -27,17 +27,27 @@ const char *tokenizer_type_of(const json_t *value)
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
-static gyre_status_t check_model(const char *path, const json_t *model, int *unigram)
+static gyre_status_t check_model(const char *path, const json_t *model, tokenizer_kind_t *kind)
 {
+    static const struct {
+        const char *type;
+        tokenizer_kind_t kind;
+    } others[] = {
+        {"Unigram", TOKENIZER_UNIGRAM}, {"WordPiece", TOKENIZER_PIECES}, {"WordLevel", TOKENIZER_WORDS}};
     const char *const type = tokenizer_type_of(model);
     const json_t *value;
-    *unigram = strcmp(type, "Unigram") == 0;
-    if (*unigram)
+    *kind = TOKENIZER_CHARS;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(type, others[i].type) == 0)
+            *kind = others[i].kind;
+    if (*kind != TOKENIZER_CHARS)
         return GYRE_OK;
     /* old files have no type, and are BPE if they have merges */
     if (*type ? strcmp(type, "BPE") != 0 : !json_object_get(model, "merges"))
-        return gyre_fail(GYRE_ERR_INVALID, "%s: the model is %s, which is not supported: BPE and Unigram are",
-                         path, *type ? type : "of no type");
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: the model is %s, which is not supported: BPE, Unigram, WordPiece and WordLevel are", path,
+            *type ? type : "of no type");
     if (!tokenizer_absent(value = json_object_get(model, "dropout")) && json_number_value(value) != 0.0)
         return tokenizer_unsupported(path, "model.dropout", value, "tokens would be random");
     const char *const words[] = {"continuing_subword_prefix", "end_of_word_suffix"};
@@ -258,6 +268,36 @@ static gyre_status_t read_unknown(model_tokenizer_t *tokenizer, const char *path
     return GYRE_OK;
 }
 
+static void mix(uint64_t *hash, const void *data, size_t bytes)
+{
+    *hash = base_hash64(data, bytes, *hash + 1);
+}
+
+/* ---- WordPiece and WordLevel --------------------------------------------------------------------------- */
+
+static gyre_status_t read_words(model_tokenizer_t *t, const char *path, const json_t *model)
+{
+    const json_t *word = json_object_get(model, "unk_token"),
+                 *prefix = json_object_get(model, "continuing_subword_prefix"),
+                 *most = json_object_get(model, "max_input_chars_per_word");
+    const char *unknown = json_is_string(word) ? json_string_value(word) : "[UNK]",
+               *before = json_is_string(prefix) ? json_string_value(prefix) : "##";
+    t->unknown = tokenizer_lookup(t, (const unsigned char *)unknown, strlen(unknown));
+    if (t->unknown == TOKENIZER_NONE)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.unk_token is not in the vocabulary", path);
+    if (t->kind == TOKENIZER_WORDS)
+        return GYRE_OK;
+    if (strlen(before) >= sizeof t->prefix)
+        return tokenizer_unsupported(path, "model.continuing_subword_prefix", prefix, "fewer letters are");
+    t->prefix_bytes = strlen(before);
+    memcpy(t->prefix, before, t->prefix_bytes);
+    t->most_characters =
+        json_is_integer(most) && json_integer_value(most) >= 0 ? (size_t)json_integer_value(most) : 100;
+    mix(&t->more, t->prefix, t->prefix_bytes);
+    mix(&t->more, &t->most_characters, sizeof t->most_characters);
+    return GYRE_OK;
+}
+
 /* ---- the whole ----------------------------------------------------------------------------------------- */
 
 /* Whether the mark of spaces only begins tokens, or follows itself. */
@@ -284,11 +324,6 @@ static void find_marks(model_tokenizer_t *t)
     }
     t->cut_marks = t->kind == TOKENIZER_CHARS && !t->whole_first &&
                    tokenizer_lookup(t, t->mark, t->mark_bytes) != TOKENIZER_NONE && marks_lead(t);
-}
-
-static void mix(uint64_t *hash, const void *data, size_t bytes)
-{
-    *hash = base_hash64(data, bytes, *hash + 1);
 }
 
 /* What decides ids and is not in the hash of byte-level BPE. */
@@ -322,17 +357,18 @@ static gyre_status_t hash_more(model_tokenizer_t *t, const char *path, const jso
 static gyre_status_t read_tokens(model_tokenizer_t *t, const char *path, const json_t *all, json_t *vocab)
 {
     const json_t *model = json_object_get(all, "model");
-    const int unigram = t->kind == TOKENIZER_UNIGRAM;
+    const int unigram = t->kind == TOKENIZER_UNIGRAM,
+              words = t->kind == TOKENIZER_PIECES || t->kind == TOKENIZER_WORDS;
     memset(t->byte_id, 0xff, sizeof t->byte_id);
     gyre_status_t status = read_added(t, path, json_object_get(all, "added_tokens"), vocab);
     if (status == GYRE_OK)
         status = unigram ? read_pieces(t, path, vocab) : read_vocab(t, path, vocab);
     if (status == GYRE_OK)
         status = tokenizer_index(t, path);
-    if (status == GYRE_OK && !unigram)
+    if (status == GYRE_OK && !unigram && !words)
         status = read_merges(t, path, json_object_get(model, "merges"));
     if (status == GYRE_OK && t->kind != TOKENIZER_BYTES)
-        status = read_unknown(t, path, model);
+        status = words ? read_words(t, path, model) : read_unknown(t, path, model);
     if (status == GYRE_OK)
         status = tokenizer_json_decoder(t, path, json_object_get(all, "decoder"));
     return status == GYRE_OK && unigram ? list_pieces(t, path, vocab) : status;
@@ -341,19 +377,20 @@ static gyre_status_t read_tokens(model_tokenizer_t *t, const char *path, const j
 static gyre_status_t read_all(model_tokenizer_t *tokenizer, const char *path, const json_t *all)
 {
     const json_t *model = json_object_get(all, "model"), *normalizer = json_object_get(all, "normalizer");
-    int bytes = 0, unigram = 0;
+    tokenizer_kind_t kind;
+    int bytes = 0;
     if (!json_is_object(model))
         return gyre_fail(GYRE_ERR_FORMAT, "%s has no model: it is not a tokenizer.json", path);
-    gyre_status_t status = check_model(path, model, &unigram);
+    gyre_status_t status = check_model(path, model, &kind);
     if (status == GYRE_OK)
         status = tokenizer_json_normalizer(tokenizer, path, normalizer);
     if (status == GYRE_OK)
         status = tokenizer_json_steps(tokenizer, path, json_object_get(all, "pre_tokenizer"), &bytes);
-    if (status == GYRE_OK && bytes && unigram)
+    if (status == GYRE_OK && bytes && kind != TOKENIZER_CHARS)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "%s: a Unigram model of ByteLevel's letters is not supported: one of characters is",
-                         path);
-    tokenizer->kind = unigram ? TOKENIZER_UNIGRAM : bytes ? TOKENIZER_BYTES : TOKENIZER_CHARS;
+                         "%s: a %s model of ByteLevel's letters is not supported: one of characters is", path,
+                         tokenizer_type_of(model));
+    tokenizer->kind = bytes ? TOKENIZER_BYTES : kind;
     if (status == GYRE_OK)
         status = read_tokens(tokenizer, path, all, json_object_get(model, "vocab"));
     tokenizer->whole_first = json_is_true(json_object_get(model, "ignore_merges"));

@@ -73,6 +73,28 @@ static gyre_status_t add_strip(steps_t *s, const json_t *value)
     return status;
 }
 
+/* Its parts in their order; accents go with upper case, unless it says otherwise. */
+static gyre_status_t add_bert(steps_t *s, const json_t *value)
+{
+    const json_t *accents = json_object_get(value, "strip_accents");
+    const int lower = !json_is_false(json_object_get(value, "lowercase")),
+              strip = tokenizer_absent(accents) ? lower : json_is_true(accents);
+    const struct {
+        int wanted;
+        normalize_kind_t kind;
+    } parts[] = {{!json_is_false(json_object_get(value, "clean_text")), NORMALIZE_BERT_CLEAN},
+                 {!json_is_false(json_object_get(value, "handle_chinese_chars")), NORMALIZE_BERT_CHINESE},
+                 {strip, NORMALIZE_NFD},
+                 {strip, NORMALIZE_BERT_ACCENTS},
+                 {lower, NORMALIZE_LOWERCASE}};
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].wanted)
+            status =
+                tokenizer_normalizer_add(&s->tokenizer->normalizer, s->path, parts[i].kind, NULL, 0, "", 0);
+    return status;
+}
+
 static gyre_status_t add_normalizer(void *user, const json_t *value)
 {
     static const struct {
@@ -99,6 +121,8 @@ static gyre_status_t add_normalizer(void *user, const json_t *value)
     if (strcmp(type, "Prepend") == 0 && json_is_string(prepend))
         return tokenizer_normalizer_add(to, s->path, NORMALIZE_PREPEND, NULL, 0, json_string_value(prepend),
                                         json_string_length(prepend));
+    if (strcmp(type, "BertNormalizer") == 0)
+        return add_bert(s, value);
     int literal;
     const char *pattern = pattern_of(value, &literal);
     if (strcmp(type, "Replace") == 0 && pattern && json_is_string(content))
@@ -107,7 +131,7 @@ static gyre_status_t add_normalizer(void *user, const json_t *value)
                         : GYRE_OK;
     return tokenizer_unsupported(s->path, "normalizer", value,
                                  "NFC, NFD, NFKC, NFKD, Prepend, Replace, Precompiled, Strip, StripAccents, "
-                                 "Lowercase, Nmt and Sequence are");
+                                 "Lowercase, Nmt, BertNormalizer and Sequence are");
 }
 
 gyre_status_t tokenizer_json_normalizer(model_tokenizer_t *tokenizer, const char *path, const json_t *value)
@@ -185,6 +209,8 @@ static gyre_status_t add_byte_level(steps_t *s, const json_t *step)
     "\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-" \
     "\\x{1f169}\\x{1f170}-\\x{1f189}"
 
+#define PUNCTUATION "[\\p{P}\\x{21}-\\x{2f}\\x{3a}-\\x{40}\\x{5b}-\\x{60}\\x{7b}-\\x{7e}]"
+
 static gyre_status_t add_step(void *user, const json_t *step)
 {
     steps_t *s = user;
@@ -209,16 +235,19 @@ static gyre_status_t add_step(void *user, const json_t *step)
         return tokenizer_split_add(split, s->path, "[" WORD "]+|[^\\s" WORD "]+", 0, SPLIT_REMOVED, 1);
     if (strcmp(type, "Punctuation") == 0 &&
         (!json_object_get(step, "behavior") || behavior_of(step, &behavior)))
-        return tokenizer_split_add(split, s->path,
-                                   "[\\p{P}\\x{21}-\\x{2f}\\x{3a}-\\x{40}\\x{5b}-\\x{60}\\x{7b}-\\x{7e}]", 0,
-                                   behavior, 0);
+        return tokenizer_split_add(split, s->path, PUNCTUATION, 0, behavior, 0);
+    if (strcmp(type, "BertPreTokenizer") == 0) {
+        const gyre_status_t status = tokenizer_split_add(split, s->path, "\\s", 0, SPLIT_REMOVED, 0);
+        return status == GYRE_OK ? tokenizer_split_add(split, s->path, PUNCTUATION, 0, SPLIT_ISOLATED, 0)
+                                 : status;
+    }
     const char *delimiter = json_string_value(json_object_get(step, "delimiter"));
     if (strcmp(type, "CharDelimiterSplit") == 0 && delimiter && *delimiter)
         return tokenizer_split_add(split, s->path, delimiter, 1, SPLIT_REMOVED, 0);
     return tokenizer_unsupported(
         s->path, "pre_tokenizer", step,
         "ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, "
-        "CharDelimiterSplit and Sequence are");
+        "CharDelimiterSplit, BertPreTokenizer and Sequence are");
 }
 
 gyre_status_t tokenizer_json_steps(model_tokenizer_t *tokenizer, const char *path, const json_t *value,
@@ -294,6 +323,50 @@ static gyre_status_t add_strip_decoder(const decoder_t *d, const json_t *step)
     return GYRE_OK;
 }
 
+/* Replaces in a text, in place: `to` is not longer than `from`. */
+static void shorten(tokenizer_buffer_t *text, const char *from, const char *to)
+{
+    const size_t width = strlen(from), less = width - strlen(to);
+    unsigned char *at = text->bytes, *next;
+    while ((next = memmem(at, text->count - (size_t)(at - text->bytes), from, width))) {
+        memcpy(next, to, width - less);
+        at = next + width - less;
+        memmove(at, at + less, text->count - (size_t)(at - text->bytes) - less);
+        text->count -= less;
+    }
+}
+
+/* WordPiece's decoder, or none: after the first, tokens have a space in front, or the prefix, which goes.
+ * `cleanup` takes spaces before punctuation and English endings away. */
+static gyre_status_t put_spaces(model_tokenizer_t *t, const char *prefix, int cleanup)
+{
+    static const char *const cleaned[][2] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    const size_t width = prefix ? strlen(prefix) : 0;
+    gyre_status_t status = GYRE_OK;
+    tokenizer_buffer_t text = {0};
+    t->raw_first = 1;
+    for (size_t id = 0; status == GYRE_OK && id < t->vocab; id++) {
+        const tokenizer_token_t *token = &t->token[id];
+        if (!token->there)
+            continue;
+        const int goes_on =
+            prefix && token->count >= width && memcmp(t->blob + token->at, prefix, width) == 0;
+        const size_t skip = goes_on ? width : 0;
+        text.count = 0;
+        status = tokenizer_append(&text, " ", !goes_on);
+        if (status == GYRE_OK)
+            status = tokenizer_append(&text, t->blob + token->at + skip, token->count - skip);
+        for (size_t i = 0; status == GYRE_OK && cleanup && i < sizeof cleaned / sizeof *cleaned; i++)
+            shorten(&text, cleaned[i][0], cleaned[i][1]);
+        if (status == GYRE_OK)
+            status = tokenizer_set_text(t, id, text.bytes, text.count);
+    }
+    free(text.bytes);
+    return status;
+}
+
 static gyre_status_t add_decoder(void *user, const json_t *step)
 {
     decoder_t *d = user;
@@ -321,15 +394,23 @@ static gyre_status_t add_decoder(void *user, const json_t *step)
         return GYRE_OK;
     } else if (strcmp(type, "Strip") == 0)
         return add_strip_decoder(d, step);
+    else if (strcmp(type, "WordPiece") == 0 && !d->bytes && !d->fused) {
+        const char *prefix = json_string_value(json_object_get(step, "prefix"));
+        d->fused = 1; /* nothing may follow */
+        return put_spaces(t, prefix ? prefix : "##", !json_is_false(json_object_get(step, "cleanup")));
+    }
     return tokenizer_unsupported(
         d->path, "decoder", step,
         "of a vocabulary of characters Replace of a text, Metaspace, ByteFallback, Fuse "
-        "and Strip are, in this order");
+        "and Strip are, in this order, and WordPiece alone");
 }
 
 gyre_status_t tokenizer_json_decoder(model_tokenizer_t *tokenizer, const char *path, const json_t *value)
 {
     decoder_t d = {.tokenizer = tokenizer, .path = path};
+    const int words = tokenizer->kind == TOKENIZER_PIECES || tokenizer->kind == TOKENIZER_WORDS;
+    if (words && tokenizer_absent(value))
+        return put_spaces(tokenizer, NULL, 0);
     if (tokenizer->kind != TOKENIZER_BYTES)
         return tokenizer_absent(value)
                    ? tokenizer_unsupported(path, "decoder", value, "ByteFallback, Metaspace and the like are")

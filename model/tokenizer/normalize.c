@@ -135,6 +135,29 @@ static uint32_t nmt(uint32_t c)
     return c;
 }
 
+/* As BertNormalizer's clean_text; 0 for what goes. */
+static uint32_t clean(uint32_t c)
+{
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    if (c == '\t' || c == '\n' || c == '\r')
+        return ' ';
+    if (c == 0xFFFD || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+        category == UTF8PROC_CATEGORY_CO)
+        return 0;
+    return base_utf8_is_space(c) ? ' ' : c;
+}
+
+static int is_chinese(uint32_t c)
+{
+    static const uint32_t ranges[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                                         {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                         {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return 1;
+    return 0;
+}
+
 static gyre_status_t each_character(normalize_kind_t kind, const unsigned char *text, size_t bytes,
                                     tokenizer_buffer_t *out)
 {
@@ -148,6 +171,17 @@ static gyre_status_t each_character(normalize_kind_t kind, const unsigned char *
             continue;
         if (kind == NORMALIZE_NMT && (to = nmt(c)) == 0 && c != 0)
             continue;
+        if (kind == NORMALIZE_BERT_CLEAN && (to = clean(c)) == 0)
+            continue;
+        if (kind == NORMALIZE_BERT_ACCENTS && utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_MN)
+            continue;
+        if (kind == NORMALIZE_BERT_CHINESE && is_chinese(c)) {
+            made[0] = ' ';
+            memcpy(made + 1, text + at, n);
+            made[n + 1] = ' ';
+            status = tokenizer_append(out, made, n + 2);
+            continue;
+        }
         if (kind == NORMALIZE_LOWERCASE && c == 0x130) { /* the one that becomes two */
             status = tokenizer_append(out, "i\xcc\x87", 3);
             continue;
@@ -216,6 +250,9 @@ static gyre_status_t apply(const tokenizer_normal_t *normal, const step_t *step,
     case NORMALIZE_LOWERCASE:
     case NORMALIZE_STRIP_ACCENTS:
     case NORMALIZE_NMT:
+    case NORMALIZE_BERT_CLEAN:
+    case NORMALIZE_BERT_CHINESE:
+    case NORMALIZE_BERT_ACCENTS:
         break;
     }
     return each_character(step->kind, text, bytes, out);

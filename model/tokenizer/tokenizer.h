@@ -5,9 +5,9 @@
  *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken. A vocab.json next to
  *                   merges.txt has the ids
  *   cl100k:FILE, o200k:FILE    a .tiktoken file with the patterns of those names
- *   FILE            tokenizer.json of Hugging Face (BPE, Unigram), or a .model file of SentencePiece, where
- *                   the build has its library, or merges.txt, or a .tiktoken file whose name includes the
- *                   pattern's
+ *   FILE            tokenizer.json of Hugging Face (BPE, Unigram, WordPiece, WordLevel), or a .model file
+ *                   of SentencePiece, where the build has its library, or merges.txt, or a .tiktoken file
+ *                   whose name includes the pattern's
  *
  * A text is normalized, where tokenizer.json says so, and cut into pieces by patterns (PCRE2, Unicode). Each
  * piece becomes tokens by byte-pair encoding, or by a unigram model (unigram.c). Byte-pair encoding: among

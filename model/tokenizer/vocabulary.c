@@ -254,11 +254,14 @@ int model_tokenizer_special(const model_tokenizer_t *tokenizer, model_token_t id
 
 int64_t model_tokenizer_find(const model_tokenizer_t *tokenizer, const void *bytes, size_t count)
 {
+    int64_t written = -1; /* so is one that the vocabulary spells otherwise */
     for (size_t id = 0; id < tokenizer->vocab; id++) {
         const tokenizer_token_t *token = &tokenizer->token[id];
-        if (token->there && token->text_count == count &&
-            memcmp(tokenizer->blob + token->text_at, bytes, count) == 0)
+        if (token->there && token->count == count && memcmp(tokenizer->blob + token->at, bytes, count) == 0)
             return (int64_t)id;
+        if (written < 0 && token->there && token->text_count == count &&
+            memcmp(tokenizer->blob + token->text_at, bytes, count) == 0)
+            written = (int64_t)id;
     }
-    return -1;
+    return written;
 }

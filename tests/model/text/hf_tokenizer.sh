@@ -148,12 +148,12 @@ for same in merges.txt model/tokenizer.json model.cl100k.tiktoken bytes; do
 done
 
 # a model whose tokenizer cannot be read: refused, unless --tokenizer says what the data's ids are
-echo '{"model": {"type": "WordPiece"}}' >model/tokenizer.json
+echo '{"model": {"type": "Lattice"}}' >model/tokenizer.json
 refused "name the tokenizer of the data with --tokenizer" --load model --data other-json.gyt
-grep -q "$unknown: .*WordPiece" out.log
+grep -q "$unknown: .*Lattice" out.log
 refused "name the tokenizer of the data with --tokenizer" "${plain[@]}"
 train --load model --data other-json.gyt --tokenizer other.json
-grep -q "$unknown: .*WordPiece" out.log
+grep -q "$unknown: .*Lattice" out.log
 
 # so is one of a kind that Gyre does not know, by its name alone; other files in the folder are none
 for name in tekken.json qwen.tiktoken vocab.txt sentencepiece.bpe.model spiece.model; do

@@ -183,8 +183,7 @@ static void refuse_json(const char *from, const char *to, gyre_status_t status, 
 static void refused(void **state)
 {
     (void)state;
-    refuse_json("\"normalizer\":null", "\"normalizer\":{\"type\":\"BertNormalizer\"}", GYRE_ERR_INVALID,
-                "NFKC");
+    refuse_json("\"normalizer\":null", "\"normalizer\":{\"type\":\"ByteLevel\"}", GYRE_ERR_INVALID, "NFKC");
     refuse_json("\"type\":\"BPE\"", "\"type\":\"Unigram\"", GYRE_ERR_INVALID, "Unigram");
     refuse_json("\"dropout\":null", "\"dropout\":0.1", GYRE_ERR_INVALID, "dropout");
     refuse_json("\"dropout\":null", "\"end_of_word_suffix\":\"</w>\"", GYRE_ERR_INVALID,

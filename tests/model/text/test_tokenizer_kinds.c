@@ -192,6 +192,39 @@ static void refuse(const char *content, const char *word)
         fail_msg("'%s' is not in '%s'", word, gyre_last_error());
 }
 
+#define WORDS(KIND, NORMALIZER, DECODER, MORE)                                                              \
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"special\":true},{\"id\":1,\"content\":\"[CLS]\"," \
+    "\"special\":true}],\"normalizer\":" NORMALIZER ",\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"   \
+    "\"decoder\":" DECODER ",\"model\":{\"type\":\"" KIND "\",\"unk_token\":\"[UNK]\"" MORE ",\"vocab\":"   \
+    "{\"[UNK]\":0,\"[CLS]\":1,\"un\":2,\"##a\":3,\"##aff\":4,\"##able\":5,\"e\":6,\".\":7,\"\\u4e2d\":8,"   \
+    "\"cafe\":9,\"[\":10,\"do\":11,\"not\":12}}}"
+#define BERT                                                                          \
+    "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true," \
+    "\"strip_accents\":null,\"lowercase\":true}"
+
+static void words(void **state)
+{
+    (void)state;
+    static const case_t pieces[] = {
+        {"unaffable.", 0, {2, 4, 5, 7, -1}, NULL},
+        {"un affe unx.", 0, {2, 0, 0, 7, -1}, "un [UNK] [UNK]."}, /* a part without a token: the whole word */
+        {"Caf\u00c9\u4e2d\x07"
+         "e",
+         0,
+         {9, 8, 6, -1},
+         "cafe \u4e2d e"},
+        {"\tune\u00ad \u200b", 0, {0, -1}, "[UNK]"},
+        {"[CLS]un", 1, {1, 2, -1}, "[CLS] un"},
+        {"[CLS", 0, {10, 0, -1}, "[ [UNK]"}};
+    compare(WORDS("WordPiece", BERT, "{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}", ""),
+            pieces, sizeof pieces / sizeof *pieces);
+    static const case_t shorter[] = {{"una unaff", 0, {2, 3, 0, -1}, "un ##a [UNK]"}};
+    compare(WORDS("WordPiece", "null", "null", ",\"max_input_chars_per_word\":3"), shorter, 1);
+    static const case_t level[] = {{"do not.un", 0, {11, 12, 7, 2, -1}, "do not . un"},
+                                   {"una [CLS]", 1, {0, 1, -1}, "[UNK] [CLS]"}};
+    compare(WORDS("WordLevel", "null", "null", ""), level, 2);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -208,7 +241,15 @@ static void refused(void **state)
            "MergedWithNext");
     refuse("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]],\"unk_id\":1}}", "unk_id");
     refuse("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]],\"unk_id\":0}}", "entry 0");
-    refuse("{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece");
+    refuse("{\"model\":{\"type\":\"Lattice\",\"vocab\":{}}}", "BPE, Unigram, WordPiece and WordLevel are");
+    refuse("{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0}}}",
+           "model.unk_token is not in the vocabulary");
+    refuse(
+        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}",
+        "a WordLevel model of ByteLevel's letters");
+    refuse(WORDS("WordPiece", "null", "null", ",\"continuing_subword_prefix\":\"0123456789abcdef\""),
+           "fewer letters");
+    refuse(WORDS("WordPiece", "null", "{\"type\":\"CTC\"}", ""), "and WordPiece alone");
     put("t.model", "not a model");
     model_tokenizer_t *tokenizer = NULL;
     assert_int_not_equal(model_tokenizer_open(at("t.model"), &tokenizer), GYRE_OK);
@@ -226,7 +267,12 @@ static void hashes(void **state)
         BPE("null", METASPACE("always", "true"), LLAMA2_DECODER, ""),
         BPE("null", "null", LLAMA2_DECODER, ""),
         BPE("null", "null", LLAMA2_DECODER, ",{\"id\":13,\"content\":\"q\",\"lstrip\":true}"),
-        BPE("null", "null", LLAMA2_DECODER, ",{\"id\":13,\"content\":\"q\"}")};
+        BPE("null", "null", LLAMA2_DECODER, ",{\"id\":13,\"content\":\"q\"}"),
+        WORDS("WordPiece", "null", "null", ""),
+        WORDS("WordPiece", "null", "null", ",\"max_input_chars_per_word\":9"),
+        WORDS("WordPiece", "null", "null", ",\"continuing_subword_prefix\":\"@\""),
+        WORDS("WordPiece", BERT, "null", ""),
+        WORDS("WordLevel", "null", "null", "")};
     enum { KINDS = sizeof content / sizeof *content };
     uint64_t hash[KINDS];
     for (size_t i = 0; i < KINDS; i++) {
@@ -287,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(byte_fallback), cmocka_unit_test(added),
                                        cmocka_unit_test(unigram),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(hashes),        cmocka_unit_test(after)};
+                                       cmocka_unit_test(hashes),        cmocka_unit_test(after),
+                                       cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

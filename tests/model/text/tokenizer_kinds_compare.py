@@ -23,7 +23,7 @@ import unicodedata
 try:
     import sentencepiece
     import tokenizers
-    from tokenizers import models, pre_tokenizers, trainers
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
 except ImportError as lacking:
     print(f"skipped: {lacking.name} is not installed (tools/setup references)")
     sys.exit(77)
@@ -41,7 +41,7 @@ EMOJI = ["\U0001F600", "\U0001F468\u200D\U0001F469\u200D\U0001F467", "\U0001F1E9
 ODD = ["e\u0301", "\u00e9", "A\u030a", "\u212b", "\ufb01", "\u1e9b\u0323", "\uac00", "\u1100\u1161\u11a8", "q\u0307\u0323", "\u0130", "\u03a3", "\u0958",
        "\uff21\uff11", "\u2460", "\u33a5", "\u00bd", "\u0e33", "\u0915\u094d\u0937", "\u4e2d\u6587", "\u3053\u3093", "\u304c", "\u304b\u3099", MARK, MARK + MARK, "\ufffd", "_", "<0x41>"]
 ENDINGS = [" ", "", "  ", "\n", "'s", "'S", "'\u017f", "'LL", ".", "\r\n\n", "/", "\t ", ",", "!?", "\u3002"]
-ADDED = ["<s>", "</s>", "<unk>", "<|endoftext|>", "<|im_start|>", "<|user|>", "<mask>", "[WORD]", "added word", "<tool>", "    ", "\n\n", "caf\u00e9",
+ADDED = ["<s>", "</s>", "<unk>", "<|endoftext|>", "<|im_start|>", "<|user|>", "<mask>", "[WORD]", "added word", "<tool>", "    ", "\n\n", "caf\u00e9", "[CLS]", "[UNK]", "[MASK]", "##s",
          "cafe\u0301"]
 
 
@@ -131,6 +131,16 @@ def byte_bpe(text, size, pre=None, **others):
     learned.update(others)
     end = len(learned["vocab"])
     return learned, [flags(c, end + i) for i, c in enumerate(["<|endoftext|>", "<|im_start|>"])]
+
+
+def words_of(text, size, kind, normalizer, **others):
+    """WordPiece or WordLevel, and their special tokens."""
+    ends = ["[UNK]", "[CLS]", "[SEP]", "<s>", "[MASK]"]
+    trained = tokenizers.Tokenizer(getattr(models, kind)(unk_token="[UNK]"))
+    trained.normalizer, trained.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    trained.train_from_iterator(text, getattr(trainers, kind + "Trainer")(vocab_size=size, special_tokens=ends, show_progress=False))
+    model = json.loads(trained.to_str())["model"]
+    return dict(model, **others), [flags(end, i, lstrip=end == "[MASK]") for i, end in enumerate(ends)]
 
 
 @contextlib.contextmanager
@@ -278,6 +288,30 @@ def tokenizers_of(text, folder):
                                  pre=metaspace("first", False), decoder=LLAMA2)
 
 
+    bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    pieces, model_of = {"type": "WordPiece", "prefix": "##", "cleanup": True}, {"pre": {"type": "BertPreTokenizer"}}
+    normal = normalizers.BertNormalizer()
+    model, ends = words_of(text, 1500, "WordPiece", normal)
+    yield "bert", whole(model, added=ends, normalizer=bert, decoder=pieces, **model_of)
+    yield "bert-cased", whole(model, added=ends, normalizer=dict(bert, lowercase=False), decoder=dict(pieces, cleanup=False), **model_of)
+    yield "bert-accents", whole(model, added=ends, normalizer=dict(bert, strip_accents=False, clean_text=False), decoder=None, **model_of)
+    yield "bert-plain", whole(model, added=ends, normalizer=dict(bert, strip_accents=True, lowercase=False, handle_chinese_chars=False),
+                              decoder=pieces, **model_of)
+
+    def words():
+        return [flags("caf\u00e9", len(model["vocab"]), False), flags("[WORD]", len(model["vocab"]) + 1, False, single_word=True)]
+    yield "pieces-short", whole(dict(model, max_input_chars_per_word=5), added=ends + words(), normalizer={"type": "Lowercase"},
+                                pre={"type": "Whitespace"}, decoder=pieces)
+    yield "pieces-whole", whole(model, added=ends, pre={"type": "WhitespaceSplit"}, decoder=GEMMA)
+    model, ends = words_of(text, 900, "WordPiece", normal, continuing_subword_prefix="@@")
+    yield "pieces-other", whole(model, added=ends, normalizer=bert, decoder=dict(pieces, prefix="@@"), **model_of)
+    model, ends = words_of(text, 900, "WordLevel", normal)
+    yield "words", whole(model, added=ends, normalizer=bert, decoder=None, **model_of)
+    yield "words-pieces", whole(model, added=ends + words(), pre={"type": "Whitespace"}, decoder=pieces)
+    yield "words-marks", whole(dict(model, vocab={word if word in ("[UNK]", "[CLS]") else MARK + word: i for word, i in model["vocab"].items()}),
+                               added=ends[:2], pre=metaspace("always"), decoder=metaspace("always"))
+
+
 MODELS = {
     "llama": {"model_type": "bpe", "vocab_size": 900, "byte_fallback": True, "normalization_rule_name": "identity", "split_digits": True,
               "remove_extra_whitespaces": False, "allow_whitespace_only_pieces": True},
@@ -305,13 +339,13 @@ def of_one_age(text, content):
     """Whether all tables agree on the characters. Those of the reference are older: its Punctuation and marks are of Unicode 8."""
     if any(unicodedata.category(c) == "Cn" for c in text):
         return False
-    if "Punctuation" in json.dumps(content["pre_tokenizer"]) and any(
+    if any(kind in json.dumps(content["pre_tokenizer"]) for kind in ("Punctuation", "BertPre")) and any(
             (unicodedata.category(c)[0] in "PC" or c == "\U000111c9") and ord(c) >= 0x600 and not 0x2000 <= ord(c) < 0x2070
             and not 0x3000 <= ord(c) < 0x3040 and not 0xFE30 <= ord(c) < 0xFF66 for c in text):
         return False
     young = [c for c in text if unicodedata.ucd_3_2_0.category(c) == "Cn" and (
-        unicodedata.decomposition(c) or unicodedata.category(c)[0] == "M" or c in "\u1cf2\u1cf3")]  # these two were marks then
-    return not (young and any(kind in json.dumps(content["normalizer"]) for kind in ("NF", "StripAccents")))
+        unicodedata.decomposition(c) or unicodedata.category(c)[0] == "M" or unicodedata.category(c) == "Cf" or c in "\u1cf2\u1cf3")]  # these two were marks then
+    return not (young and any(kind in json.dumps(content["normalizer"]) for kind in ("NF", "StripAccents", "Bert")))
 
 
 class Comparison:
@@ -373,7 +407,7 @@ class Comparison:
         def encode(text):
             return reference.encode(text, add_special_tokens=False).ids
 
-        unigram_special = {t["content"] for t in content["added_tokens"]} if content["model"]["type"] == "Unigram" else ()
+        unigram_special = {t["content"] for t in content["added_tokens"]} if content["model"]["type"] in ("Unigram", "WordPiece", "WordLevel") else ()
         taken = self.encode(path, "--specials", "--jsonl", self.lines)
         self.some(name + ": specials", taken, self.strings, encode, lambda text: of_one_age(text, content))
         self.text(name, path, taken, lambda ids: reference.decode(ids, skip_special_tokens=False))
