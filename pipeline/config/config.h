@@ -100,9 +100,10 @@ typedef struct {
 
     /* output */
     char *save, *log, *tensorboard, *trace, *trace_steps, *report;
-    int save_type;     /* TRAIN_SAVE_ */
-    double peak_flops; /* 0: measured */
-    int progress;      /* TRAIN_PROGRESS_ */
+    char *save_adapters; /* a folder */
+    int save_type;       /* TRAIN_SAVE_ */
+    double peak_flops;   /* 0: measured */
+    int progress;        /* TRAIN_PROGRESS_ */
 
     /* a byte per row of the table: 1 if it was given, by flag or config file */
     unsigned char given[TRAIN_KEYS];

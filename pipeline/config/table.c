@@ -249,6 +249,8 @@ const train_row_t train_rows[] = {
      "options that may differ from those of the checkpoint", TRAIN_OWN, NULL},
     {TRAIN_OUTPUT, "save", TRAIN_TEXT, AT(save), NULL, 0, 0, "FILE|DIR/",
      "write the weights (safetensors; DIR/: Hugging Face format, with config.json)", TRAIN_OWN, NULL},
+    {TRAIN_OUTPUT, "save-adapters", TRAIN_TEXT, AT(save_adapters), NULL, 0, 0, "DIR",
+     "write the adapters of --lora alone, as PEFT has them", TRAIN_OWN, NULL},
     {TRAIN_OUTPUT, "save-type", TRAIN_CHOICE, AT(save_type), "auto", 0, 0, NULL,
      "type of the weights in --save DIR/; auto: as in --load, else fp32", TRAIN_FREE, save_type_words},
     {TRAIN_OUTPUT, "log", TRAIN_TEXT, AT(log), NULL, 0, 0, "FILE", "JSON lines, one per step", TRAIN_OWN,

@@ -318,7 +318,10 @@ static int check_valid(const train_config_t *options, char why[TRAIN_WHY])
 static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
 {
     /* by values: the log of a run without adapters gives them all */
-    const char *needy = options->lora_on ? "lora-on" : options->lora_alpha > 0 ? "lora-alpha" : NULL;
+    const char *needy = options->lora_on          ? "lora-on"
+                        : options->lora_alpha > 0 ? "lora-alpha"
+                        : options->save_adapters  ? "save-adapters"
+                                                  : NULL;
     if (options->lora == 0 && needy)
         snprintf(why, TRAIN_WHY, "--%s needs --lora RANK", needy);
     else if (options->lora > 0 && !options->load)

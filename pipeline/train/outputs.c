@@ -8,6 +8,7 @@
 #include "base/machine/cgroup.h"
 #include "base/machine/memory.h"
 #include "model/formats/hf.h"
+#include "model/formats/peft.h"
 #include "model/formats/weights.h"
 #include "pipeline/generate/draw.h"
 #include "pipeline/report/page.h"
@@ -159,12 +160,53 @@ gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *wr
     return status;
 }
 
+/* Memory for the largest adapter. NULL: there is none. */
+static float *take_factors(const model_adapters_t *adapters)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < adapters->table->rows / 2; i++)
+        largest =
+            base_max_size(largest, adapters->table->row[2 * i].count + adapters->table->row[2 * i + 1].count);
+    float *factors = malloc(largest * sizeof *factors);
+    if (!factors)
+        (void)gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for an adapter of %zu weights", largest);
+    return factors;
+}
+
+/* The adapters to --save-adapters on rank 0, one by one. *written as train_export has it. */
+static gyre_status_t export_adapters(train_run_t *run, gyre_status_t *written)
+{
+    const model_adapters_t *adapters = pipe_train_adapters(run->train);
+    model_peft_writer_t *writer = NULL;
+    float *factors = run->rank == 0 ? take_factors(adapters) : NULL;
+    uint64_t room = factors != NULL; /* rank 0's word counts */
+    gyre_status_t status = gyre_broadcast(&room, &room, 1, GYRE_UINT64, 0, run->comm);
+    *written = run->rank == 0 && !room ? GYRE_ERR_NO_MEMORY : GYRE_OK;
+    if (factors)
+        *written = model_peft_create(run->options->save_adapters, pipe_train_whole(run->train), adapters,
+                                     run->options->load, &writer);
+    for (size_t i = 0; status == GYRE_OK && room && i < adapters->table->rows / 2; i++) {
+        /* also when nothing can be written: the others take part */
+        status = pipe_train_gather_adapter(run->train, i, factors);
+        if (status == GYRE_OK && factors && *written == GYRE_OK)
+            *written = model_peft_write(writer, factors, factors + adapters->table->row[2 * i].count);
+    }
+    if (factors && status == GYRE_OK && *written == GYRE_OK)
+        *written = model_peft_finish(writer);
+    else
+        model_peft_abandon(writer);
+    free(factors);
+    return status;
+}
+
 gyre_status_t train_write_weights(train_run_t *run)
 {
-    uint64_t wanted = run->options->save != NULL;
-    gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
-    if (status == GYRE_OK && wanted) /* what fails there is reported at the end, with the other outputs */
+    uint64_t wanted[2] = {run->options->save != NULL, run->options->save_adapters != NULL};
+    gyre_status_t status = gyre_broadcast(wanted, wanted, 2, GYRE_UINT64, 0, run->comm);
+    if (status == GYRE_OK && wanted[0]) /* what fails there is reported at the end, with the other outputs */
         status = train_export(run, run->options->save, &run->written);
+    if (status == GYRE_OK && wanted[1])
+        status = export_adapters(run, &run->written_adapters);
     return status;
 }
 
@@ -203,6 +245,7 @@ gyre_status_t train_write_outputs(train_run_t *run, gyre_status_t status[TRAIN_O
     for (size_t i = 0; i < TRAIN_OUTPUTS; i++)
         status[i] = GYRE_OK;
     status[TRAIN_OUT_WEIGHTS] = run->written;
+    status[TRAIN_OUT_ADAPTERS] = run->written_adapters;
     if (run->saver)
         status[TRAIN_OUT_CHECKPOINT] = finish_saving(run); /* which syncs the log that the next line closes */
     status[TRAIN_OUT_RECORD] = train_record_finish(&run->record);

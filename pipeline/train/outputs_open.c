@@ -40,6 +40,17 @@ static gyre_status_t check_folder(const train_config_t *options)
     return base_folder_check(options->save);
 }
 
+/* Whether adapters have a form in PEFT is known now, too. */
+static gyre_status_t check_adapters(const train_config_t *options)
+{
+    if (is_inside(options->checkpoint, options->save_adapters))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--checkpoint %s is in the folder %s, which is replaced as a whole: name another "
+                         "with --save-adapters",
+                         options->checkpoint, options->save_adapters);
+    return base_folder_check(options->save_adapters);
+}
+
 /* Better known now than at the end of the run. */
 static gyre_status_t check_writable(const char *path, const char *flag)
 {
@@ -109,5 +120,7 @@ gyre_status_t train_open_outputs(train_run_t *run)
         status = train_resume_open(options, &run->resuming, &run->lock);
     if (status == GYRE_OK)
         status = train_saves_folder(options) ? check_folder(options) : check_writable(options->save, "save");
+    if (status == GYRE_OK && options->save_adapters)
+        status = check_adapters(options);
     return status == GYRE_OK ? train_record_open(&run->record, options) : status;
 }

@@ -45,6 +45,7 @@ typedef struct {
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
     gyre_status_t written;             /* what became of --save */
+    gyre_status_t written_adapters;    /* and of --save-adapters */
     int sample_left_out;               /* nobody asked for a sample, and the model is not small */
     gyre_status_t sampled;             /* rank 0: NO_MEMORY: not for the sample's weights */
     size_t val_count[MODEL_DATA_SETS]; /* of each validation set the sequences in use */
@@ -178,6 +179,7 @@ int train_saves_folder(const train_config_t *options);
 enum {
     TRAIN_OUT_RECORD,
     TRAIN_OUT_WEIGHTS,
+    TRAIN_OUT_ADAPTERS,
     TRAIN_OUT_CHECKPOINT,
     TRAIN_OUT_SAMPLE,
     TRAIN_OUT_REPORT,

@@ -144,6 +144,11 @@ gyre_status_t pipe_train_init(pipe_train_t *train, optim_zero_t *store, uint64_t
 void pipe_train_memory(const pipe_train_t *train, size_t bytes[OPTIM_MEMORY_KINDS]);
 gyre_status_t pipe_train_verify(pipe_train_t *train);
 gyre_status_t pipe_train_digest(pipe_train_t *train, uint64_t *digest);
+/* NULL: all weights are trained. */
+const model_adapters_t *pipe_train_adapters(const pipe_train_t *train);
+/* Collective: adapter `i` on rank 0, canonical A and then B, as stages compute with them, in the precision of
+ * the run; `factors` is NULL on other ranks. Errors of optim_zero_gather_row. */
+gyre_status_t pipe_train_gather_adapter(pipe_train_t *train, size_t i, float *factors);
 /* optim_zero_gather_row of the whole table, with adapters merged. */
 gyre_status_t pipe_train_gather_row(pipe_train_t *train, size_t row, float *canonical);
 

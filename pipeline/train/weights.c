@@ -129,9 +129,12 @@ gyre_status_t pipe_train_digest(pipe_train_t *train, uint64_t *digest)
     return status;
 }
 
-/* Row `row` with its adapter, of place `i`; factors [A and B]: rank 0's memory, NULL elsewhere. Factors are
- * those that stages compute with, in the precision of the run, and so is what is made of them. */
-static gyre_status_t merge_row(pipe_train_t *train, size_t row, size_t i, float *factors, float *canonical)
+const model_adapters_t *pipe_train_adapters(const pipe_train_t *train)
+{
+    return train->adapters;
+}
+
+gyre_status_t pipe_train_gather_adapter(pipe_train_t *train, size_t i, float *factors)
 {
     const model_adapters_t *adapters = train->adapters;
     const model_param_t *factor = &adapters->table->row[2 * i];
@@ -139,12 +142,21 @@ static gyre_status_t merge_row(pipe_train_t *train, size_t row, size_t i, float 
     gyre_status_t status = optim_zero_gather_row(train->zero, adapters->table, 2 * i, factors);
     if (status == GYRE_OK)
         status = optim_zero_gather_row(train->zero, adapters->table, 2 * i + 1, b);
-    if (status != GYRE_OK || !factors)
-        return status;
-    model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), train->config.precision, factors,
-                   factor[0].count + factor[1].count);
-    model_lora_merge(&train->whole->row[row], adapters->rank, adapters->scale, factors, b, canonical);
-    return GYRE_OK;
+    if (status == GYRE_OK && factors)
+        model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), train->config.precision, factors,
+                       factor[0].count + factor[1].count);
+    return status;
+}
+
+/* Row `row` with its adapter, of place `i`; factors [A and B]: rank 0's memory, NULL elsewhere. */
+static gyre_status_t merge_row(pipe_train_t *train, size_t row, size_t i, float *factors, float *canonical)
+{
+    const model_adapters_t *adapters = train->adapters;
+    gyre_status_t status = pipe_train_gather_adapter(train, i, factors);
+    if (status == GYRE_OK && factors)
+        model_lora_merge(&train->whole->row[row], adapters->rank, adapters->scale, factors,
+                         factors + adapters->table->row[2 * i].count, canonical);
+    return status;
 }
 
 gyre_status_t pipe_train_gather_row(pipe_train_t *train, size_t row, float *canonical)

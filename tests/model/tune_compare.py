@@ -139,20 +139,70 @@ def add_adapters(model, checkpoint):
     assert 2 * len(model.model.layers) * 4 == len(factor) and adapted == 7 * len(model.model.layers)
 
 
+def add_exported(model, adapters):
+    """Adds B A of each module in PEFT's folder to the module's weight."""
+    with open(f"{adapters}/adapter_config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    vectors = safetensors.torch.load_file(f"{adapters}/adapter_model.safetensors")
+    for module in config["target_modules"]:
+        a, b = (vectors.pop(f"base_model.model.{module}.lora_{name}.weight").double() for name in "AB")
+        change = config["lora_alpha"] / config["r"] * b @ a
+        model.get_submodule(module).weight.data += change.T if config["fan_in_fan_out"] else change
+    assert not vectors
+
+
+def in_peft(folder, adapters):
+    """The model with the adapters in PEFT itself; None: it is not installed."""
+    try:
+        import peft
+    except ImportError:
+        print("PEFT is not installed: its format is computed here")
+        return None
+    return peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(folder), adapters).double()
+
+
+def check_modules(folder, data):
+    """Adapters of models whose modules are of other forms: [in, out], q, k, v by head, or side by side, shared keys and values."""
+    size = {"vocab_size": 360, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    longer = dict(size, intermediate_size=64, max_position_embeddings=SEQ)
+    for config in (transformers.GPT2Config(vocab_size=360, n_embd=32, n_layer=2, n_head=4, n_positions=SEQ), transformers.GPTNeoXConfig(**longer),
+                   transformers.BloomConfig(vocab_size=360, hidden_size=32, n_layer=2, n_head=4),
+                   transformers.Phi3Config(**longer, num_key_value_heads=2, pad_token_id=0), transformers.Qwen2Config(**longer, num_key_value_heads=2)):
+        model, merged, adapters = (f"{folder}/{config.model_type}{end}" for end in ("", "-merged", "-adapters"))
+        torch.manual_seed(2)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(model)
+        gyre("gyre-train", "--load", model, "--data", data, "--tokenizer", "none", "--seq", "32", "--batch", "4", "--steps", "5", "--lr", "0.05", "--warmup",
+             "1", "--lora", "3", "--lora-alpha", "7.5", "--lora-on", "*.0.*,*.1.*att*", "--eval-sequences", "4", "--report", "none",
+             "--sample-tokens", "0", "--save", f"{merged}/", "--save-adapters", adapters)
+        plain, exported, whole = (transformers.AutoModelForCausalLM.from_pretrained(path).double() for path in (model, model, merged))
+        add_exported(exported, adapters)
+        ids = torch.tensor([list(range(0, 360, 12))])
+        with torch.no_grad():
+            base, want = (one(ids).logits for one in (plain, whole))
+            for name, other in {"exported": exported, "in PEFT": in_peft(model, adapters)}.items():
+                error = (want - other(ids).logits).abs().max().item() if other else 0
+                print(f"{config.model_type}: logits of up to {want.abs().max().item():.2f}: merged and {name} differ by {error:.1e}")
+                assert error < 1e-5 < 1e-2 < (want - base).abs().max().item()
+
+
 def check_answers(folder, model_folder):
     """Fine-tuned and saved as a folder, the model answers in `transformers`; so it does after adapters of that model were trained on other
     answers. The logits of the merged weights are those of the model with its adapters next to them."""
     tuned, _ = tune(folder, model_folder, {"cat": "tac", "dog": "god", "sun": "nus", "tea": "aet", "red": "der"})
     _, merged = tune(folder, tuned, {"cat": "meow", "dog": "wuff", "sun": "hot", "tea": "hot", "red": "rose"}, "--lora", "8", "--leaves", "1",
-                     "--checkpoint", f"{folder}/adapters", "--checkpoint-every", "0")
+                     "--save-adapters", f"{folder}/exported", "--checkpoint", f"{folder}/adapters", "--checkpoint-every", "0")
     model = transformers.AutoModelForCausalLM.from_pretrained(tuned).double()
     add_adapters(model, f"{folder}/adapters")
+    exported = transformers.AutoModelForCausalLM.from_pretrained(tuned).double()
+    add_exported(exported, f"{folder}/exported")
+    others = {"merged": merged.double(), "exported": exported, "in PEFT": in_peft(tuned, f"{folder}/exported")}
     ids = torch.tensor([list(range(0, 360, 5))])
     with torch.no_grad():
-        apart, together = (one(ids).logits for one in (model, merged.double()))
-    error = (apart - together).abs().max().item()
-    print(f"logits of up to {apart.abs().max().item():.2f}: merged and apart differ by {error:.1e}")
-    assert error < 1e-5
+        apart = model(ids).logits
+        for name, other in others.items():
+            error = (apart - other(ids).logits).abs().max().item() if other else 0
+            print(f"logits of up to {apart.abs().max().item():.2f}: {name} and apart differ by {error:.1e}")
+            assert error < 1e-5
 
 
 def main():
@@ -194,6 +244,7 @@ def main():
         print(f"gradient norm {step['grad_norm']:.9f}, transformers {norm:.9f}")
         assert abs(step["loss"] - loss) < 2e-6 * loss and abs(step["grad_norm"] - norm) < 1e-5 * norm
         check_answers(folder, model_folder)
+        check_modules(folder, out)
     return 0
 
 

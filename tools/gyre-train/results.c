@@ -198,6 +198,7 @@ gyre_status_t train_print_results(train_run_t *run)
     print_output("log", options->log, run->record.log_status);
     print_output("tensorboard", options->tensorboard, run->record.board_status);
     print_output("weights", options->save, output[TRAIN_OUT_WEIGHTS]);
+    print_output("adapters", options->save_adapters, output[TRAIN_OUT_ADAPTERS]);
     if (options->checkpoint && run->saved_step == 0 && output[TRAIN_OUT_CHECKPOINT] == GYRE_OK)
         printf("%-16s none: no step was made\n", "checkpoint");
     else

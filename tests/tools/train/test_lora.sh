@@ -26,15 +26,17 @@ for line in map(json.loads, open(sys.argv[1])):
 }
 
 # --- layouts ---
-run "$TRAIN" "${LORA[@]}" --log "$W/alone" --save "$W/merged"
+run "$TRAIN" "${LORA[@]}" --log "$W/alone" --save "$W/merged" --save-adapters "$W/peft"
 want "one process" 0
+check "says where the adapters are" grep -q "adapters *.*/peft" "$W/out"
 check "says what is trained" grep -qE "^adapters of rank 4 on 6 weights: 0.003 million parameters are trained, of 0.03 million" "$W/out"
 curve "$W/alone" >"$W/bits"
 check "six steps and the end" [ "$(wc -l <"$W/bits")" = 7 ]
 while read -r ranks options <&3; do
     # shellcheck disable=SC2086 # several options
-    run "$UCX_RUN" -n "$ranks" "$TRAIN" "${LORA[@]}" $options --log "$W/log" --save "$W/weights"
+    run "$UCX_RUN" -n "$ranks" "$TRAIN" "${LORA[@]}" $options --log "$W/log" --save "$W/weights" --save-adapters "$W/other/"
     want "$options" 0
+    check "$options: the same adapters" diff -r "$W/peft" "$W/other"
     check "$options: the same bits" cmp -s "$W/bits" <(curve "$W/log")
     check "$options: the same merged model" cmp -s "$W/merged" "$W/weights"
 done 3<<'LAYOUTS'
@@ -44,6 +46,23 @@ done 3<<'LAYOUTS'
 LAYOUTS
 run "$UCX_RUN" -n 2 "$TRAIN" "${LORA[@]}" --lora-on '*.0.attn*' --pp 2 --precision bf16
 want "a rank without adapters" 0
+
+# --- adapters alone, as PEFT has them (tests/model/tune_compare.py compares with PyTorch) ---
+check "modules, and their names" python3 - "$W/peft" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1] + "/adapter_model.safetensors", "rb").read()
+head = json.loads(data[8 : 8 + struct.unpack_from("<Q", data)[0]])
+config = json.load(open(sys.argv[1] + "/adapter_config.json"))
+modules = config["target_modules"]
+assert len(modules) == 6 and (config["r"], config["lora_alpha"], config["fan_in_fan_out"], config["bias"]) == (4, 8, True, "none"), config
+assert config["base_model_name_or_path"].endswith("/base") and config["peft_type"] == "LORA"
+shapes = {name: head[f"base_model.model.{module}.lora_{name}.weight"]["shape"] for module in modules if "1.mlp.c_fc" in module for name in "AB"}
+assert shapes == {"A": [4, 32], "B": [128, 4]} and len(head) == 13, (shapes, list(head))
+PY
+mkdir "$W/peft/mine"
+run "$TRAIN" "${LORA[@]}" --save-adapters "$W/peft" --steps 1
+want "a folder that is there" 0
+check "what else is in it stays" [ -d "$W/peft/mine" ]
 
 # --- the merged model ---
 check "weights without adapters keep their bits, others do not" python3 - "$W/base" "$W/merged" <<'PY'
@@ -97,6 +116,10 @@ refused "a rank that is too large" "--lora 33: .* takes a rank of up to 32" --lo
 refused "frozen weights, too" "--lora and --freeze exclude each other" --lora 4 --freeze '*wte*'
 refused "names without adapters" "--lora-on needs --lora RANK" --lora-on '*attn*'
 refused "a factor without adapters" "--lora-alpha needs --lora RANK" --lora-alpha 8
+refused "adapters that are not there" "--save-adapters needs --lora RANK" --save-adapters "$W/none"
+run "$TRAIN" "${ON[@]}" --lora 4 --save-adapters "$W/base"
+want "a file for adapters" 1 "cannot write to the folder .*/base"
+refused "checkpoints in them" "--checkpoint .*/peft/mine is in the folder .*/peft, which is replaced" --lora 4 --save-adapters "$W/peft" --checkpoint "$W/peft/mine"
 run "$TRAIN" "${DATA[@]}" --lora 4
 want "nothing to adapt" 2 "--lora needs --load"
 finish

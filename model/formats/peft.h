@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/formats/peft.h: adapters (model/network/lora.h) in the form of PEFT: a folder with
+ * adapter_config.json and adapter_model.safetensors. A module's factors are lora_A.weight [R, in] and
+ * lora_B.weight [out, R]. q, k, v, which share A here, have a copy each, as have gate and up. */
+#ifndef MODEL_FORMATS_PEFT_H
+#define MODEL_FORMATS_PEFT_H
+
+#include "model/network/lora.h"
+
+typedef struct model_peft_writer model_peft_writer_t;
+
+/* Begins the export of all adapters of `params`, a whole table, in fp32. `base` is the model that they are
+ * for, as adapter_config.json names it. The folder is exchanged by model_peft_finish, as model_hf_create
+ * says. All but `folder` and `base` must outlive the writer. UNSUPPORTED: `transformers` has no such model;
+ * IO, INVALID (base_folder_begin), NO_MEMORY. */
+gyre_status_t model_peft_create(const char *folder, const model_params_t *params,
+                                const model_adapters_t *adapters, const char *base,
+                                model_peft_writer_t **out);
+/* Writes the next adapter: its canonical factors. IO, NO_MEMORY. */
+gyre_status_t model_peft_write(model_peft_writer_t *writer, const float *a, const float *b);
+/* Ends the export, with success only if all adapters were written; frees. */
+gyre_status_t model_peft_finish(model_peft_writer_t *writer);
+/* Ends the export early: the folder is as it was. NULL is allowed. */
+void model_peft_abandon(model_peft_writer_t *writer);
+
+#endif
