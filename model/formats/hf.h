@@ -8,6 +8,7 @@
 #ifndef MODEL_FORMATS_HF_H
 #define MODEL_FORMATS_HF_H
 
+#include "model/formats/peft.h"
 #include "model/network/names.h"
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -27,6 +28,8 @@ int model_hf_foreign(const char *path, const model_config_t *model, model_config
  * file of the folder that is missing), IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out);
 void model_hf_close(model_hf_t *hf);
+/* Rows are read with these adapters merged, in fp32. They must outlive the object. */
+void model_hf_merge(model_hf_t *hf, const model_peft_t *adapters);
 /* Warns, on rank 0, of tensors that the files hold and the model has no place for. */
 void model_hf_report(const model_hf_t *hf);
 

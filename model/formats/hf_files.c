@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "collectives/kernels/kernels.h"
 
 #define INDEX  "model.safetensors.index.json"
 #define SINGLE "model.safetensors"
@@ -372,4 +373,26 @@ gyre_status_t hf_files_check_quantized(const char *folder, const json_t *config)
         "%s holds quantized weights (%s, by quantization_config of its config.json): F32, BF16 and "
         "F16 are read: load the unquantized folder that it was made of",
         folder, text);
+}
+
+/* ---- elements ------------------------------------------------------------------------------------------ */
+
+gyre_status_t hf_files_decode(const model_safetensors_file_t *file, size_t at, const char *type, float *to,
+                              size_t count)
+{
+    if (strcmp(type, "F32") == 0)
+        return base_file_read(file->fd, file->path, to, count * sizeof *to, at);
+    enum { PIECE = 4096 };
+    int brain = strcmp(type, "BF16") == 0;
+    unsigned short half[PIECE];
+    for (size_t i = 0, n; i < count; i += n) {
+        n = base_min_size(PIECE, count - i);
+        gyre_status_t status =
+            base_file_read(file->fd, file->path, half, n * sizeof *half, at + i * sizeof *half);
+        if (status != GYRE_OK)
+            return status;
+        for (size_t j = 0; j < n; j++)
+            to[i + j] = brain ? coll_bfloat_to_float(half[j]) : coll_half_to_float(half[j]);
+    }
+    return GYRE_OK;
 }

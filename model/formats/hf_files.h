@@ -24,6 +24,9 @@ const json_t *hf_files_find(const hf_files_t *files, const char *name, const mod
 size_t hf_type_bytes(const char *type);
 /* 1: rows are read from tensors of this type. */
 int hf_type_is_read(const char *type);
+/* `count` elements of such a type at byte `at` of a file, into to [count]. IO. */
+gyre_status_t hf_files_decode(const model_safetensors_file_t *file, size_t at, const char *type, float *to,
+                              size_t count);
 /* 1: masks, angles and numbers of positions that `transformers` has kept among weights. */
 int hf_name_is_made(const char *name);
 

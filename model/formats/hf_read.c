@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
 
 #include "model/formats/hf_files.h"
@@ -21,6 +20,7 @@ struct model_hf {
     const model_params_t *params;
     model_family_t family;
     hf_files_t files;
+    const model_peft_t *adapters; /* NULL: none */
 };
 
 typedef model_safetensors_file_t file_t;
@@ -116,6 +116,11 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
     return GYRE_OK;
 }
 
+void model_hf_merge(model_hf_t *hf, const model_peft_t *adapters)
+{
+    hf->adapters = adapters;
+}
+
 void model_hf_close(model_hf_t *hf)
 {
     if (!hf)
@@ -140,26 +145,6 @@ gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *ou
 }
 
 /* ---- a tensor ------------------------------------------------------------------------------------------ */
-
-/* `count` elements at `at` of a file, into to [count]. */
-static gyre_status_t decode(const file_t *file, size_t at, const char *type, float *to, size_t count)
-{
-    if (strcmp(type, "F32") == 0)
-        return base_file_read(file->fd, file->path, to, count * sizeof *to, at);
-    enum { PIECE = 4096 };
-    int brain = strcmp(type, "BF16") == 0;
-    unsigned short half[PIECE];
-    for (size_t i = 0, n; i < count; i += n) {
-        n = base_min_size(PIECE, count - i);
-        gyre_status_t status =
-            base_file_read(file->fd, file->path, half, n * sizeof *half, at + i * sizeof *half);
-        if (status != GYRE_OK)
-            return status;
-        for (size_t j = 0; j < n; j++)
-            to[i + j] = brain ? coll_bfloat_to_float(half[j]) : coll_half_to_float(half[j]);
-    }
-    return GYRE_OK;
-}
 
 typedef struct {
     const file_t *file;
@@ -244,7 +229,8 @@ static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tens
         run = base_min_size(model_param_run(row, first + i), count - i);
         size_t held = place < there ? base_min_size(run, there - place) : 0;
         memset(to + i + held, 0, (run - held) * sizeof *to);
-        status = decode(found.file, found.at + place * hf_type_bytes(found.type), found.type, to + i, held);
+        status = hf_files_decode(found.file, found.at + place * hf_type_bytes(found.type), found.type, to + i,
+                                 held);
     }
     return status;
 }
@@ -266,8 +252,8 @@ static gyre_status_t read_woven(const model_hf_t *hf, const model_tensor_t *tens
     for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
         const size_t at = (first + i) % line;
         run = base_min_size(line - at, count - i);
-        status = decode(found.file, found.at + (first + i - at) * hf_type_bytes(found.type), found.type, file,
-                        line);
+        status = hf_files_decode(found.file, found.at + (first + i - at) * hf_type_bytes(found.type),
+                                 found.type, file, line);
         if (status == GYRE_OK) {
             model_tensor_to_whole(&one, file, values, 1);
             memcpy(to + i, values + at, run * sizeof *to);
@@ -288,7 +274,9 @@ static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tens
     float *values = malloc(count * sizeof *values);
     if (!values)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", tensor->name, found.file->path);
-    status = decode(found.file, found.at, found.type, values, count);
+    status = hf_files_decode(found.file, found.at, found.type, values, count);
+    if (status == GYRE_OK && model_peft_has(hf->adapters, tensor))
+        status = model_peft_add(hf->adapters, tensor, values);
     if (status == GYRE_OK)
         model_tensor_to_whole(tensor, values, whole, ld);
     free(values);
@@ -309,7 +297,8 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
         return GYRE_OK;
     if (model_row_tensor(hf->params, hf->family, &source, 0, &tensor) && tensor.order == MODEL_ORDER_WOVEN)
         return read_woven(hf, &tensor, first, count, to);
-    if (is_plain(hf, &source, &tensor) && model_param_run(row, first) >= base_min_size(count, RANGE))
+    if (is_plain(hf, &source, &tensor) && !model_peft_has(hf->adapters, &tensor) &&
+        model_param_run(row, first) >= base_min_size(count, RANGE))
         return read_range(hf, &tensor, row, first, count, to);
     float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);
     if (!whole)
@@ -339,7 +328,7 @@ static gyre_status_t sample(const model_hf_t *hf, const model_tensor_t *tensor, 
         all *= tensor->shape[d];
     const size_t n = base_min_size(SOME, all), at = (all - n) / 2;
     if (status == GYRE_OK)
-        status = decode(found.file, found.at + at * hf_type_bytes(found.type), found.type, some, n);
+        status = hf_files_decode(found.file, found.at + at * hf_type_bytes(found.type), found.type, some, n);
     if (status == GYRE_OK)
         *hash = base_hash64(some, n * sizeof *some, *hash);
     return status;

@@ -13,9 +13,6 @@
 #include "model/formats/safetensors.h"
 #include "model/network/names.h"
 
-#define CONFIG  "adapter_config.json"
-#define WEIGHTS "adapter_model.safetensors"
-
 struct model_peft_writer {
     const model_params_t *params;
     const model_adapters_t *adapters;
@@ -84,7 +81,7 @@ static gyre_status_t write_config(const model_peft_writer_t *w, const char *base
                                0, "modules_to_save", "target_modules", w->modules);
     if (!config)
         return no_memory();
-    snprintf(path, sizeof path, "%s/" CONFIG, w->output.made);
+    snprintf(path, sizeof path, "%s/" MODEL_PEFT_CONFIG, w->output.made);
     const gyre_status_t status = base_json_write(path, config);
     json_decref(config);
     return status;
@@ -108,7 +105,8 @@ gyre_status_t model_peft_create(const char *folder, const model_params_t *params
         status = list_modules(w);
     if (status == GYRE_OK)
         status = write_config(w, base);
-    if (status == GYRE_OK && snprintf(path, sizeof path, "%s/" WEIGHTS, w->output.made) >= (int)sizeof path)
+    if (status == GYRE_OK &&
+        snprintf(path, sizeof path, "%s/" MODEL_PEFT_WEIGHTS, w->output.made) >= (int)sizeof path)
         status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
     if (status == GYRE_OK)
         status = model_safetensors_begin(&w->file, path);
@@ -160,7 +158,7 @@ gyre_status_t model_peft_write(model_peft_writer_t *w, const float *a, const flo
 
 static int is_of_adapters(const char *name)
 {
-    return strcmp(name, CONFIG) == 0 || strcmp(name, WEIGHTS) == 0;
+    return strcmp(name, MODEL_PEFT_CONFIG) == 0 || strcmp(name, MODEL_PEFT_WEIGHTS) == 0;
 }
 
 static void forget(model_peft_writer_t *w)

@@ -6,6 +6,10 @@
 #define MODEL_FORMATS_PEFT_H
 
 #include "model/network/lora.h"
+#include "model/network/names.h"
+
+#define MODEL_PEFT_CONFIG  "adapter_config.json"
+#define MODEL_PEFT_WEIGHTS "adapter_model.safetensors"
 
 typedef struct model_peft_writer model_peft_writer_t;
 
@@ -22,5 +26,18 @@ gyre_status_t model_peft_write(model_peft_writer_t *writer, const float *a, cons
 gyre_status_t model_peft_finish(model_peft_writer_t *writer);
 /* Ends the export early: the folder is as it was. NULL is allowed. */
 void model_peft_abandon(model_peft_writer_t *writer);
+
+typedef struct model_peft model_peft_t;
+
+/* Opens the adapters of a folder for the matrices of `params`, a whole table, which must outlive the object:
+ * any that PEFT's LoRA has for these, of any ranks. NOT_FOUND, IO; FORMAT: a factor is for no weight of the
+ * model, or has another shape; UNSUPPORTED: DoRA, biases, modules that are saved whole, ranks by pattern,
+ * other methods; NO_MEMORY. */
+gyre_status_t model_peft_open(const char *folder, const model_params_t *params, model_peft_t **out);
+void model_peft_close(model_peft_t *peft);
+/* 1: there is an adapter for the module that a tensor of the model's files is of. `peft` may be NULL. */
+int model_peft_has(const model_peft_t *peft, const model_tensor_t *tensor);
+/* Adds scale B A to the whole tensor, in the order of its file. Any thread. IO, NO_MEMORY. */
+gyre_status_t model_peft_add(const model_peft_t *peft, const model_tensor_t *tensor, float *values);
 
 #endif

@@ -101,6 +101,7 @@ typedef struct {
     /* output */
     char *save, *log, *tensorboard, *trace, *trace_steps, *report;
     char *save_adapters; /* a folder */
+    char *load_adapters; /* a folder; NULL: none */
     int save_type;       /* TRAIN_SAVE_ */
     double peak_flops;   /* 0: measured */
     int progress;        /* TRAIN_PROGRESS_ */

@@ -72,6 +72,8 @@ const train_row_t train_rows[] = {
      "tokens (bytes of text) per sequence", TRAIN_SHAPE, NULL},
     {TRAIN_MODEL, "load", TRAIN_TEXT, AT(load), NULL, 0, 0, "FILE|DIR",
      "start from these weights and their shape (DIR: Hugging Face, or a checkpoint)", TRAIN_TOGETHER, NULL},
+    {TRAIN_MODEL, "load-adapters", TRAIN_TEXT, AT(load_adapters), NULL, 0, 0, "DIR",
+     "merge the adapters in this folder of PEFT's into the weights of --load", TRAIN_TOGETHER, NULL},
     {TRAIN_MODEL, "vocab", TRAIN_COUNT, AT(vocab), "0", 0, 2147483647, "N",
      "token ids; 0: as many as the data has", TRAIN_SHAPE, NULL},
     {TRAIN_MODEL, "model", TRAIN_TEXT, AT(model), NULL, 0, 0, "FILE",

@@ -324,6 +324,8 @@ static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
                                                   : NULL;
     if (options->lora == 0 && needy)
         snprintf(why, TRAIN_WHY, "--%s needs --lora RANK", needy);
+    else if (options->load_adapters && !options->load)
+        snprintf(why, TRAIN_WHY, "--load-adapters needs --load: adapters are for weights that are there");
     else if (options->lora > 0 && !options->load)
         snprintf(why, TRAIN_WHY, "--lora needs --load: adapters are for weights that are there");
     else if (options->lora > 0 && options->freeze)

@@ -272,6 +272,7 @@ typedef struct {
     const model_params_t *whole;
     const pipe_source_t *checkpoint; /* NULL: file */
     model_hf_t *file;
+    model_peft_t *adapters; /* NULL: none */
 } source_t;
 
 /* A rank's part of a row. */
@@ -303,9 +304,20 @@ static gyre_status_t load(void *user)
                                : model_hf_open(run->options->load, source.whole, &source.file);
     if (status == GYRE_OK && source.file)
         model_hf_report(source.file);
+    if (status == GYRE_OK && run->options->load_adapters) {
+        status = source.file
+                     ? model_peft_open(run->options->load_adapters, source.whole, &source.adapters)
+                     : gyre_fail(GYRE_ERR_INVALID,
+                                 "--load-adapters %s: the weights in %s are a checkpoint's: write them "
+                                 "as a folder first (gyre-train --export)",
+                                 run->options->load_adapters, run->options->load);
+        if (status == GYRE_OK)
+            model_hf_merge(source.file, source.adapters);
+    }
     if (status == GYRE_OK)
         status = optim_zero_state(weights_of(run), OPTIM_STATE_LOAD, load_range, &source);
     model_hf_close(source.file);
+    model_peft_close(source.adapters);
     return status;
 }
 

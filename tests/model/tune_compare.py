@@ -6,6 +6,7 @@ was tuned on conversations, whole or by adapters, gives their answers in `transf
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -161,6 +162,17 @@ def in_peft(folder, adapters):
     return peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(folder), adapters).double()
 
 
+def merge(model, adapters, data, want):
+    """Adapters that are merged when the model is loaded: the weights are those of `want`."""
+    with tempfile.TemporaryDirectory() as out:
+        gyre("gyre-train", "--load", model, "--load-adapters", adapters, "--data", data, "--tokenizer", "none", "--seq", "32", "--steps", "0",
+             "--eval-sequences", "4", "--report", "none", "--sample-tokens", "0", "--save", f"{out}/merged/")
+        got = transformers.AutoModelForCausalLM.from_pretrained(f"{out}/merged").state_dict()
+    error = max((value - got[name]).abs().max().item() for name, value in want.state_dict().items())
+    print(f"merged by --load-adapters: weights differ by {error:.1e}")
+    assert error < 1e-6
+
+
 def check_modules(folder, data):
     """Adapters of models whose modules are of other forms: [in, out], q, k, v by head, or side by side, shared keys and values."""
     size = {"vocab_size": 360, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -176,11 +188,22 @@ def check_modules(folder, data):
              "--sample-tokens", "0", "--save", f"{merged}/", "--save-adapters", adapters)
         plain, exported, whole = (transformers.AutoModelForCausalLM.from_pretrained(path).double() for path in (model, model, merged))
         add_exported(exported, adapters)
+        merge(model, adapters, data, transformers.AutoModelForCausalLM.from_pretrained(merged))
+        other = f"{adapters}-other"
+        shutil.copytree(adapters, other)
+        vectors = safetensors.torch.load_file(f"{adapters}/adapter_model.safetensors")
+        safetensors.torch.save_file({name: (value + 0.1 * torch.randn_like(value)).bfloat16() for name, value in vectors.items()},
+                                    f"{other}/adapter_model.safetensors")
+        want = transformers.AutoModelForCausalLM.from_pretrained(model).double()
+        add_exported(want, other)
+        merge(model, other, data, want)
         ids = torch.tensor([list(range(0, 360, 12))])
         with torch.no_grad():
             base, want = (one(ids).logits for one in (plain, whole))
             for name, other in {"exported": exported, "in PEFT": in_peft(model, adapters)}.items():
-                error = (want - other(ids).logits).abs().max().item() if other else 0
+                if not other:
+                    continue
+                error = (want - other(ids).logits).abs().max().item()
                 print(f"{config.model_type}: logits of up to {want.abs().max().item():.2f}: merged and {name} differ by {error:.1e}")
                 assert error < 1e-5 < 1e-2 < (want - base).abs().max().item()
 
@@ -200,7 +223,9 @@ def check_answers(folder, model_folder):
     with torch.no_grad():
         apart = model(ids).logits
         for name, other in others.items():
-            error = (apart - other(ids).logits).abs().max().item() if other else 0
+            if not other:
+                continue
+            error = (apart - other(ids).logits).abs().max().item()
             print(f"logits of up to {apart.abs().max().item():.2f}: {name} and apart differ by {error:.1e}")
             assert error < 1e-5
 

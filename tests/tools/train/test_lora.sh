@@ -64,6 +64,39 @@ run "$TRAIN" "${LORA[@]}" --save-adapters "$W/peft" --steps 1
 want "a folder that is there" 0
 check "what else is in it stays" [ -d "$W/peft/mine" ]
 
+run "$TRAIN" "${DATA[@]}" --load "$W/base" --load-adapters "$W/peft" --steps 0 --save "$W/again" --log "$W/log"
+want "adapters merged again" 0
+run "$UCX_RUN" -n 2 "$TRAIN" "${DATA[@]}" --load "$W/base" --load-adapters "$W/peft" --steps 0 --save "$W/weights" --tp 2 --zero 3
+want "on two ranks" 0
+check "the same weights" cmp -s "$W/again" "$W/weights"
+run "$TRAIN" "${LORA[@]}" --load-adapters "$W/peft" --steps 1 --save-adapters "$W/next"
+want "new adapters on top of them" 0
+spoil() { # NAME PATTERN PYTHON: the configuration c, or the names of tensors n, changed
+    rm -rf "$W/bad"
+    cp -r "$W/peft" "$W/bad"
+    python3 - "$W/bad" "$3" <<'PY'
+import json, struct, sys
+c = json.load(open(sys.argv[1] + "/adapter_config.json"))
+data = open(sys.argv[1] + "/adapter_model.safetensors", "rb").read()
+size = struct.unpack_from("<Q", data)[0]
+n = data[8 : 8 + size].decode()
+scope = {"c": c, "n": n}
+exec(sys.argv[2], scope)
+assert len(scope["n"]) == len(n)
+json.dump(c, open(sys.argv[1] + "/adapter_config.json", "w"))
+open(sys.argv[1] + "/adapter_model.safetensors", "wb").write(data[:8] + scope["n"].encode() + data[8 + size :])
+PY
+    run "$TRAIN" "${ON[@]}" --load-adapters "$W/bad"
+    want "$1" 2 "$2"
+}
+spoil "another method" "adapter_config.json: peft_type is IA3: LORA is read" 'c["peft_type"] = "IA3"'
+spoil "DoRA" "use_dora is set: merge the adapters with PEFT" 'c["use_dora"] = True'
+spoil "ranks by pattern" "rank_pattern is set" 'c["rank_pattern"] = {"c_fc": 2}'
+spoil "biases" "bias is all" 'c["bias"] = "all"'
+spoil "no scale" "r and lora_alpha are not numbers" 'c["r"] = 0'
+spoil "another module" "base_model.model.transformer.h.7.mlp.c_proj.lora_[AB].weight is for no matrix of the model's" 'n = n.replace("h.1.mlp.c_proj", "h.7.mlp.c_proj")'
+spoil "another shape" "lora_A.weight and its lora_B are not \[R, 32\] and \[128, R\]" 'n = n.replace("[128,4]", "[4,128]")'
+
 # --- the merged model ---
 check "weights without adapters keep their bits, others do not" python3 - "$W/base" "$W/merged" <<'PY'
 import json, struct, sys
@@ -116,6 +149,12 @@ refused "a rank that is too large" "--lora 33: .* takes a rank of up to 32" --lo
 refused "frozen weights, too" "--lora and --freeze exclude each other" --lora 4 --freeze '*wte*'
 refused "names without adapters" "--lora-on needs --lora RANK" --lora-on '*attn*'
 refused "a factor without adapters" "--lora-alpha needs --lora RANK" --lora-alpha 8
+refused "a folder without adapters" "cannot open .*/cp/adapter_config.json" --load-adapters "$W/cp"
+run "$TRAIN" "${DATA[@]}" --load-adapters "$W/peft"
+want "adapters without a model" 2 "--load-adapters needs --load"
+run "$TRAIN" "${DATA[@]}" --layers 1 --hidden 32 --heads 4 --seq 32 --steps 1 --checkpoint "$W/run"
+run "$TRAIN" "${DATA[@]}" --load "$W/run" --load-adapters "$W/peft" --steps 1
+want "on a checkpoint" 2 "--load-adapters .*/peft: the weights in .*/run are a checkpoint's"
 refused "adapters that are not there" "--save-adapters needs --lora RANK" --save-adapters "$W/none"
 run "$TRAIN" "${ON[@]}" --lora 4 --save-adapters "$W/base"
 want "a file for adapters" 1 "cannot write to the folder .*/base"
