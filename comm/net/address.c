@@ -100,6 +100,13 @@ int boot_addr_is_link_local(const boot_addr_t *addr)
     return addr->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
 }
 
+int boot_is_link_local_v4(const struct sockaddr *addr)
+{
+    enum { NETWORK = 0xa9fe };
+    return addr->sa_family == AF_INET &&
+           ntohl(((const struct sockaddr_in *)(const void *)addr)->sin_addr.s_addr) >> 16 == NETWORK;
+}
+
 socklen_t boot_addr_len(const boot_addr_t *addr)
 {
     return addr->sa.sa_family == AF_INET6 ? (socklen_t)sizeof(addr->v6) : (socklen_t)sizeof(addr->v4);
@@ -272,13 +279,15 @@ gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot list the network interfaces");
-    int found = 0, link_local = 0;
+    enum { NONE, SPARE, OTHER }; /* a spare one is of 169.254.0.0/16 */
+    int found = NONE, link_local = 0;
     for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         boot_addr_t addr;
         if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
             continue;
         int f = i->ifa_addr->sa_family;
-        if ((f != AF_INET && f != AF_INET6) || (found && f != family))
+        const int spare = boot_is_link_local_v4(i->ifa_addr);
+        if ((f != AF_INET && f != AF_INET6) || (found == OTHER && f != family) || (found && spare))
             continue;
         memset(&addr, 0, sizeof(addr));
         memcpy(&addr, i->ifa_addr, f == AF_INET ? sizeof(addr.v4) : sizeof(addr.v6));
@@ -287,8 +296,8 @@ gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
             continue;
         }
         *out = addr;
-        found = 1;
-        if (f == family)
+        found = spare ? SPARE : OTHER;
+        if (f == family && !spare)
             break;
     }
     freeifaddrs(all);

@@ -58,11 +58,15 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd);
  * commas, the likeliest first. Programs that this process starts do not inherit the socket. */
 gyre_status_t boot_listen_here(int local, char roots[256], int *fd);
 
-/* Other hosts would need their own name of the link: such an address is of no use to them. */
+/* fe80::/10. Other hosts would need their own name of the link: such an address is of no use to them. */
 int boot_addr_is_link_local(const boot_addr_t *addr);
+/* 169.254.0.0/16, as the interface to a host's management controller has: such an address means another
+ * machine on each link. */
+int boot_is_link_local_v4(const struct sockaddr *addr);
 
 /* For local.c: the address of GYRE_INTERFACE, with port 0. family: preferred if the interface has several.
- * Link-local addresses do not count. INVALID: there is no other. */
+ * Those of fe80::/10 do not count, and those of 169.254.0.0/16 only if there are no others. INVALID: none
+ * counts. */
 gyre_status_t boot_interface_addr(int family, boot_addr_t *out);
 /* Parses GYRE_PORT_RANGE into its ends; 0..0 if unset. */
 gyre_status_t boot_port_range(int *low, int *high);

@@ -77,21 +77,13 @@ static int is_inward(const char *name)
     return 0;
 }
 
-/* 169.254.0.0/16: such an address means another machine on each link. */
-static int is_link_local_v4(const struct sockaddr *addr)
-{
-    enum { NETWORK = 0xa9fe };
-    return addr->sa_family == AF_INET &&
-           ntohl(((const struct sockaddr_in *)(const void *)addr)->sin_addr.s_addr) >> 16 == NETWORK;
-}
-
 static void add_interfaces(addresses_t *all, const struct ifaddrs *list, int family, int inward)
 {
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
         boot_addr_t addr;
         if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP) ||
             (i->ifa_flags & IFF_LOOPBACK) ||
-            (is_inward(i->ifa_name) || is_link_local_v4(i->ifa_addr)) != inward)
+            (is_inward(i->ifa_name) || boot_is_link_local_v4(i->ifa_addr)) != inward)
             continue;
         memset(&addr, 0, sizeof(addr));
         memcpy(&addr, i->ifa_addr, family == AF_INET ? sizeof(addr.v4) : sizeof(addr.v6));

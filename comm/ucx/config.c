@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "comm/net/address.h"
 #include "comm/ucx/ucx.h"
 
 /* 1: this UCX is older than release 1.`minor`. */
@@ -137,21 +138,11 @@ static int is_up(const struct ifaddrs *a)
     return a->ifa_addr && (a->ifa_flags & wanted) == wanted;
 }
 
-/* An address of 169.254.0.0/16, as the interface to a host's management controller has: it means another
- * machine on each link. */
-static int is_link_local(const struct ifaddrs *a)
-{
-    enum { NETWORK = 0xa9fe };
-
-    return a->ifa_addr->sa_family == AF_INET &&
-           ntohl(((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr.s_addr) >> 16 == NETWORK;
-}
-
 /* Would UCX take the interface of this address for one to other hosts, and rightly, as far as the address
  * says? */
 static int is_usable(const struct ifaddrs *a)
 {
-    if (!is_up(a) || is_link_local(a))
+    if (!is_up(a) || boot_is_link_local_v4(a->ifa_addr))
         return 0;
     if (a->ifa_addr->sa_family == AF_INET6)
         return !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr);
@@ -196,7 +187,7 @@ static int without_dead_ends(const struct ifaddrs *all, char *list, size_t room)
     }
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
         name_of(a, name);
-        ends += is_up(a) && is_link_local(a) && !is_listed(list, name);
+        ends += is_up(a) && boot_is_link_local_v4(a->ifa_addr) && !is_listed(list, name);
     }
     return ends && links;
 }

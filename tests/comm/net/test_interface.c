@@ -21,10 +21,11 @@
 static const struct {
     char name[8];
     const char *address;
-} interfaces[] = {{"gyre0", "fe80::1"},     {"gyre0", "192.0.2.1"}, {"gyre1", "fe80::2"},
-                  {"gyre1", "2001:db8::2"}, {"gyre1", "192.0.2.2"}, {"gyre2", "fe80::3"},
-                  {"gyre4", "169.254.3.1"}, {"gyre3", "192.0.2.3"}, {"gyre3", "2001:db8::3"},
-                  {"gyre3", "192.0.2.4"}};
+} interfaces[] = {{"gyre0", "fe80::1"},     {"gyre0", "192.0.2.1"},   {"gyre1", "fe80::2"},
+                  {"gyre1", "2001:db8::2"}, {"gyre1", "192.0.2.2"},   {"gyre2", "fe80::3"},
+                  {"gyre5", "169.254.5.1"}, {"gyre5", "192.0.2.5"},   {"gyre5", "169.254.5.2"},
+                  {"gyre6", "169.254.6.1"}, {"gyre6", "2001:db8::6"}, {"gyre4", "169.254.3.1"},
+                  {"gyre3", "192.0.2.3"},   {"gyre3", "2001:db8::3"}, {"gyre3", "192.0.2.4"}};
 enum { COUNT = sizeof interfaces / sizeof *interfaces, LISTED = 4 /* the last ones: up */ };
 
 /* These stand for the system's. */
@@ -81,6 +82,11 @@ static void test_names(void **state)
     expect("gyre1", AF_INET6, "[2001:db8::2]:0");
     expect("gyre3", AF_INET, "192.0.2.3:0");
     expect("gyre3", AF_INET6, "[2001:db8::3]:0");
+    expect("gyre5", AF_INET, "192.0.2.5:0");
+    expect("gyre5", AF_INET6, "192.0.2.5:0");
+    expect("gyre6", AF_INET, "[2001:db8::6]:0");
+    expect("gyre4", AF_INET, "169.254.3.1:0"); /* two hosts with a cable between them may have no other */
+    expect("gyre4", AF_INET6, "169.254.3.1:0");
     refuse("gyre2", "has link-local addresses only");
     refuse("gyre9", "is neither an address nor an interface");
 }
