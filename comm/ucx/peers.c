@@ -233,12 +233,14 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;
         if (!peer || peer->failed != UCS_OK || !peer->ep || !peer->ready)
             continue;
-        peer->late = await(peer->late, 0, 1);
+        if (peer->late)
+            ucx_poll(NULL);
+        peer->late = await(peer->late, 0, 0);
         if (peer->late || ucx_busy_elsewhere(ug, peer)) {
             ucx_poll(NULL);
         } else { /* peers stay listed while a group is there */
             ucs_status_ptr_t late = await(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
-            drop(peer->late); /* of another thread meanwhile */
+            drop(peer->late); /* a flush that another thread has left meanwhile */
             peer->late = late;
         }
     }
