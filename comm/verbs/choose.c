@@ -145,6 +145,10 @@ static int check_list(const verbs_port_t *ports, int n, const char *list, char *
         const size_t word = strcspn(item, ",");
         const verbs_port_t *seen = &ports[0];
         int found = 0;
+        if (word == 0) {
+            snprintf(why, bytes, "GYRE_VERBS_DEVICES=%.100s has an empty name", list);
+            return 0;
+        }
         for (int i = 0; i < n && !found; i++) {
             found = names(item, word, &ports[i]) && ports[i].active;
             if (names(item, word, &ports[i]))

@@ -142,6 +142,7 @@ static void test_ports(void **state)
     /* all must be there */
     assert_int_equal(count_of(ports, 7, "mlx5_0,mlx5_9", 4, which, "no active port with mlx5_9"), 0);
     assert_int_equal(count_of(ports, 7, "mlx5_0:2,mlx5_1", 4, which, "mlx5_0 port 2 is DOWN"), 0);
+    assert_int_equal(count_of(ports, 7, ",mlx5_0", 4, which, "has an empty name"), 0);
     assert_int_equal(count_of(ports, 7, "mlx5_0:1x", 4, which, "no active port with mlx5_0:1x"), 0);
     assert_int_equal(count_of(ports + 4, 1, "", 4, which, "mlx5_0 port 2 is DOWN"), 0);
     assert_int_equal(count_of(ports, 0, "", 4, which, "no RDMA device"), 0);
