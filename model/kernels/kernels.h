@@ -35,9 +35,16 @@ gyre_status_t model_matmul_room(size_t threads);
 /* The kind of processor whose kernels the BLAS took. Products have the same bits only on processors with the
  * same kind. Static storage. */
 const char *model_matmul_kind(void);
-/* 1: large products are divided among the threads of a rank (model/kernels/matmul.c); 0: this BLAS's pieces
- * do not have the bits of the whole, so they are not. Takes 50 ms at the first call. */
+/* 1: large products are divided among the threads of a rank (model/kernels/products/matmul.c); 0: this BLAS's
+ * pieces do not have the bits of the whole, so they are not. Takes 50 ms at the first call. */
 int model_matmul_divides(void);
+/* 1: the processor multiplies tiles of bfloat16 (Intel's AMX), and the kernel lets this process use them. */
+int model_matmul_has_bf16(void);
+/* What an error says where it is 0. */
+#define MODEL_NO_TILES \
+    "this processor or its Linux kernel has no bfloat16 tiles (amx_bf16 in /proc/cpuinfo, Linux 5.16)"
+/* That the tiles of a large product are packed in. */
+#define MODEL_PACK_BYTES ((size_t)10 * 1024 * 1024 + 64)
 
 /* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others
  * the slopes of the power of two below it, then every second one of the power of two above. */

@@ -85,6 +85,7 @@ typedef struct {
 
     /* precision */
     int precision, grad_type; /* model_precision_t; 1: 16 bits */
+    int matmul_type;          /* 1: bf16 */
     double loss_scale, loss_scale_min;
     uint64_t loss_scale_interval, loss_scale_hysteresis;
 

@@ -47,6 +47,7 @@ static const pipe_word_t graphs_words[] = {
     {"off", MODEL_GRAPHS_OFF}, {"auto", MODEL_GRAPHS_AUTO}, {"on", MODEL_GRAPHS_ON}, {NULL, 0}};
 static const pipe_word_t invariant_words[] = {{"on", 0}, {"off", 1}, {NULL, 0}};
 static const pipe_word_t grad_type_words[] = {{"fp32", 0}, {"16", 1}, {NULL, 0}};
+static const pipe_word_t matmul_type_words[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
 static const pipe_word_t save_type_words[] = {
     {"auto", TRAIN_SAVE_AUTO}, {"fp32", TRAIN_SAVE_FP32}, {"bf16", TRAIN_SAVE_BF16}, {NULL, 0}};
 static const pipe_word_t progress_words[] = {{"auto", TRAIN_PROGRESS_AUTO},
@@ -219,6 +220,9 @@ const train_row_t train_rows[] = {
      "type of weights and activations; 16 bits keep fp32 master weights", TRAIN_CURVE, pipe_precision_words},
     {TRAIN_PRECISION, "grad-type", TRAIN_CHOICE, AT(grad_type), "fp32", 0, 0, NULL,
      "type of gradients in memory and messages; 16: as --precision", TRAIN_CURVE, grad_type_words},
+    {TRAIN_PRECISION, "matmul-type", TRAIN_CHOICE, AT(matmul_type), "fp32", 0, 0, NULL,
+     "type of factors of matrix products; bf16: by AMX (CPU, --precision bf16)", TRAIN_CURVE,
+     matmul_type_words},
     {TRAIN_PRECISION, "loss-scale", TRAIN_REAL, AT(loss_scale), "65536", 1e-6, 1e18, "X",
      "initial loss scale of fp16, a power of two", TRAIN_CURVE, NULL},
     {TRAIN_PRECISION, "loss-scale-min", TRAIN_REAL, AT(loss_scale_min), "1", 1e-12, 1e18, "X",

@@ -124,6 +124,7 @@ static model_stage_config_t stage_config(const run_t *run, size_t rank, size_t c
                                    .recompute = run->recipe->recompute,
                                    .stages = l->chunks,
                                    .precision = run->recipe->precision.type,
+                                   .matmul_bf16 = run->how->matmul_bf16,
                                    .split = pipe_kind_splits(l->schedule),
                                    .parts = run->recipe->batch.parts,
                                    .parts_here = here,

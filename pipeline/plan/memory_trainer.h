@@ -11,6 +11,7 @@ typedef struct {
     size_t bucket_bytes; /* of a gradient bucket */
     int keep, offload;   /* as optim_zero_config_t has them; offload 1: there is a folder */
     size_t threads;      /* of a rank; 0: 1 */
+    int matmul_bf16;     /* model_stage_config_t.matmul_bf16 */
     model_lora_t lora;   /* adapters that are trained; rank 0: none */
 } plan_trainer_t;
 

@@ -46,6 +46,7 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
                                                      .interval = o->loss_scale_interval,
                                                      .hysteresis = o->loss_scale_hysteresis}},
                                  .precision = (model_precision_t)o->precision,
+                                 .matmul_bf16 = o->matmul_type,
                                  .recompute = (model_recompute_t)o->recompute,
                                  .offload_activations = o->offload_activations,
                                  .graphs = (model_graphs_t)o->cuda_graphs,
@@ -157,6 +158,24 @@ static gyre_status_t check_precision(const train_config_t *o)
             return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
     if (o->grad_type && o->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
+    return GYRE_OK;
+}
+
+static gyre_status_t check_matmul(const train_config_t *o)
+{
+    if (!o->matmul_type)
+        return GYRE_OK;
+    if (o->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--matmul-type bf16 is for --device cpu: leave it out, a GPU with --precision bf16 "
+                         "multiplies bf16");
+    if (o->precision != MODEL_BFLOAT16)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--matmul-type bf16 needs --precision bf16: in fp32 and fp16 tensors hold more bits");
+    if (!model_matmul_has_bf16())
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "--matmul-type bf16: " MODEL_NO_TILES ": take --matmul-type fp32");
     return GYRE_OK;
 }
 
@@ -285,6 +304,8 @@ gyre_status_t train_check_input(train_run_t *run)
     const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
     const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
     gyre_status_t status = check_precision(run->options);
+    if (status == GYRE_OK)
+        status = check_matmul(run->options);
     if (status == GYRE_OK)
         status = check_activations(run->options);
     if (status == GYRE_OK)

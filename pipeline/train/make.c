@@ -159,6 +159,7 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
                                 .graphs = graphs,
                                 .stages = train->layout.chunks,
                                 .precision = config->precision,
+                                .matmul_bf16 = config->matmul_bf16,
                                 .split = pipe_kind_splits(train->layout.schedule),
                                 .seed = config->seed,
                                 .documents = config->documents,

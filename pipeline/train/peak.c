@@ -40,25 +40,33 @@ static double running_s(void)
 }
 
 /* The best of a few products: the first one also makes the library ready. */
-static gyre_status_t rate_of_rank(double *best)
+static gyre_status_t rate_of_rank(int bf16, double *best)
 {
     const size_t area = (size_t)SIDE * SIDE;
     float *matrix = malloc(3 * area * sizeof *matrix);
-    if (!matrix)
+    void *pack = bf16 ? malloc(MODEL_PACK_BYTES) : NULL;
+    if (!matrix || (bf16 && !pack)) {
+        free(matrix);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the products that --peak-flops is measured with");
+    }
     for (size_t i = 0; i < 3 * area; i++)
         matrix[i] = (float)(i % 7) * 0.25f;
     model_matmul_init();
     *best = 0.0;
     double start = running_s(), before = start;
     for (int i = 0; i < LEAST || before - start < MEASURE_S; i++) {
-        model_matmul_f32(0, 0, SIDE, SIDE, SIDE, 1.0f, matrix, SIDE, matrix + area, SIDE, 0.0f,
-                         matrix + 2 * area, SIDE);
+        if (bf16)
+            model_matmul_bf16_f32(pack, 0, 0, SIDE, SIDE, SIDE, matrix, SIDE, matrix + area, SIDE, 0,
+                                  matrix + 2 * area, SIDE);
+        else
+            model_matmul_f32(0, 0, SIDE, SIDE, SIDE, 1.0f, matrix, SIDE, matrix + area, SIDE, 0.0f,
+                             matrix + 2 * area, SIDE);
         double now = running_s(), rate = 2.0 * SIDE * SIDE * SIDE / (now - before + 1e-9);
         *best = rate > *best ? rate : *best;
         before = now;
     }
     free(matrix);
+    free(pack);
     return GYRE_OK;
 }
 
@@ -91,14 +99,14 @@ double train_peak_sum(const uint64_t *told, size_t ranks)
     return sum;
 }
 
-gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, double *flops)
+gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, int bf16, double *flops)
 {
     const size_t words = sizeof(told_t) / sizeof(uint64_t), ranks = (size_t)gyre_comm_size(comm);
     told_t mine = {.host = train_host_clock(), .threads = threads};
     uint64_t *all = NULL;
     double rate = 0.0;
     cpu_set_t allowed;
-    gyre_status_t status = rate_of_rank(&rate);
+    gyre_status_t status = rate_of_rank(bf16, &rate);
     memcpy(&mine.rate, &rate, sizeof rate);
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
         for (size_t c = 0; c < 64 * WORDS && c < CPU_SETSIZE; c++)

@@ -12,8 +12,8 @@
 #include "model/network/config.h"
 
 /* Floating-point operations per second that the cores of all ranks can do together, measured for a moment; at
- * rank 0, zero elsewhere. threads: of this rank. Collective. */
-gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, double *flops);
+ * rank 0, zero elsewhere. threads: of this rank. bf16: with model_matmul_bf16. Collective. */
+gyre_status_t train_peak_measure(gyre_comm_t *comm, size_t threads, int bf16, double *flops);
 /* The same of the GPUs that the ranks work on, each once, for products of the precision. Collective. */
 gyre_status_t train_peak_measure_gpu(gyre_comm_t *comm, base_device_t device, model_precision_t precision,
                                      double *flops);

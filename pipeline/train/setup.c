@@ -494,7 +494,8 @@ static gyre_status_t set_up_record(train_run_t *run)
         status = options->device
                      ? train_peak_measure_gpu(run->comm, run->device, (model_precision_t)options->precision,
                                               &record->peak_flops)
-                     : train_peak_measure(run->comm, pipe_train_threads(run->train), &record->peak_flops);
+                     : train_peak_measure(run->comm, pipe_train_threads(run->train), options->matmul_type,
+                                          &record->peak_flops);
     return status;
 }
 

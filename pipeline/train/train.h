@@ -23,6 +23,7 @@ typedef struct {
     optim_batch_t batch;
     optim_zero_config_t zero; /* stage, share and precision are filled in from what stands here */
     model_precision_t precision;
+    int matmul_bf16; /* model_stage_config_t.matmul_bf16 */
     model_recompute_t recompute;
     int offload_activations; /* model_stage_config_t.offload */
     model_graphs_t graphs;   /* of a GPU: model_stage_config_t.graphs */

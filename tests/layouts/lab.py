@@ -13,7 +13,7 @@ QUIET = "--sample-tokens 0 --peak-flops 1e9 --report none --progress none".split
 DEADLINE_S = 120
 # options of gyre-train that gyre-plan has, too; it takes the same default for 0
 PLANNED = ("tp", "cp", "cp-attention", "ep", "pp", "zero", "schedule", "chunks", "balance", "micro-batch", "recompute", "sequence-parallel",
-           "grad-sequences", "sequence-parts", "lanes", "groups", "bucket-bytes", "threads", "optimizer", "lora", "lora-on")
+           "grad-sequences", "sequence-parts", "lanes", "groups", "bucket-bytes", "threads", "matmul-type", "optimizer", "lora", "lora-on")
 
 
 class Lab:

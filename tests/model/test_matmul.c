@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/test_matmul.c: products in tiles, and transposition, against plain loops in double; rows of
- * products against whole products, to the bit. */
+/* tests/model/test_matmul.c: products in tiles, also in those of bfloat16, and transposition, against plain
+ * loops in double; rows of products against whole products, to the bit. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,6 +96,150 @@ static void nothing_is_read_of_a_new_result(void **state)
     free(A);
     free(B);
     free(C);
+}
+
+/* ---- tiles of bfloat16 --------------------------------------------------------------------------------- */
+
+/* An element of C, of numbers that bfloat16 has, as Intel's manual (TDPBF16PS) and amx.c say. */
+static float in_tiles(const float *a, size_t step_a, const float *b, size_t step_b, size_t K, float sum)
+{
+    for (size_t k = 0; k < K; k += 32) {
+        float even = 0.0f, odd = 0.0f;
+        for (size_t i = k; i < k + 32 && i < K; i++) {
+            float *to = i % 2 == 0 ? &even : &odd;
+            *to = fmaf(a[i * step_a], b[i * step_b], *to);
+        }
+        sum += even + odd;
+    }
+    return sum;
+}
+
+/* Against sums in double of rounded numbers, and to the bit against in_tiles; all blocks have the same
+ * bits. */
+static void check_tiles(void *pack, const shape_t *s, int trans_a, int trans_b, int add)
+{
+    const size_t lda = (trans_a ? s->M : s->K) + GAP, ldb = (trans_b ? s->K : s->N) + GAP, ldc = s->N + GAP;
+    const size_t rows_a = trans_a ? s->K : s->M, rows_b = trans_b ? s->N : s->K;
+    float *A = numbers(rows_a * lda, 1), *B = numbers(rows_b * ldb, 2);
+    float *before = numbers(s->M * ldc, 3), *C = numbers(s->M * ldc, 3), *again = numbers(s->M * ldc, 3);
+    for (size_t i = 0; !add && i < s->M * ldc; i++)
+        C[i] = i % ldc < s->N ? NAN : C[i]; /* what a new result held does not matter */
+    model_matmul_bf16_f32(pack, trans_a, trans_b, s->M, s->N, s->K, A, lda, B, ldb, add, C, ldc);
+    model_matmul_bf16_f32(NULL, trans_a, trans_b, s->M, s->N, s->K, A, lda, B, ldb, add, again, ldc);
+    assert_memory_equal(C, again, s->M * ldc * sizeof *C);
+    model_kernels_f32(MODEL_ISA_BEST)->round_bf16(A, rows_a * lda);
+    model_kernels_f32(MODEL_ISA_BEST)->round_bf16(B, rows_b * ldb);
+    for (size_t m = 0; m < s->M; m++)
+        for (size_t n = 0; n < ldc; n++) {
+            const float *a = A + (trans_a ? m : m * lda), *b = B + (trans_b ? n * ldb : n),
+                        was = before[m * ldc + n];
+            double sum = add ? was : 0.0, size = fabs(sum);
+            for (size_t k = 0; n < s->N && k < s->K; k++) {
+                const double one = (double)a[trans_a ? k * lda : k] * b[trans_b ? k : k * ldb];
+                sum += one;
+                size += fabs(one);
+            }
+            const float same =
+                n < s->N ? in_tiles(a, trans_a ? lda : 1, b, trans_b ? 1 : ldb, s->K, add ? was : 0.0f) : was;
+            if (C[m * ldc + n] != same || (n < s->N && !(fabs(C[m * ldc + n] - sum) <= 2e-6 * size)))
+                fail_msg("%zu x %zu x %zu, transposed %d %d, add %d: C[%zu][%zu] is %.9g, expected %.9g (in "
+                         "double %.9g)",
+                         s->M, s->N, s->K, trans_a, trans_b, add, m, n, (double)C[m * ldc + n], (double)same,
+                         sum);
+        }
+    free(A);
+    free(B);
+    free(before);
+    free(C);
+    free(again);
+}
+
+/* 0: the test is skipped. */
+static int has_tiles(void)
+{
+    if (model_matmul_has_bf16())
+        return 1;
+    print_message("skipped: this processor has no tiles of bfloat16 (amx_bf16)\n");
+    return 0;
+}
+
+static void products_in_tiles(void **state)
+{
+    (void)state;
+    /* several blocks of terms, columns and rows */
+    static const shape_t more[] = {
+        {35, 40, 1100}, {33, 550, 65}, {2070, 17, 31}, {150, 140, 200}, {40, 3100, 50}};
+    if (!has_tiles())
+        return;
+    void *pack = malloc(MODEL_PACK_BYTES);
+    assert_non_null(pack);
+    uint32_t at = 1;
+    for (size_t i = 0; i < 60; i++) {
+        shape_t s;
+        for (size_t *size = &s.M; size <= &s.K; size++)
+            *size = 1 + (at = at * 1664525u + 1013904223u) / 65536u % 70;
+        for (int how = 0; how < 8; how++)
+            check_tiles(pack, &s, how & 1, how >> 1 & 1, how >> 2);
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        for (int how = 0; how < 4; how++)
+            check_tiles(pack, &more[i], how & 1, how >> 1, (int)(i & 1));
+    free(pack);
+}
+
+/* A sum that is cut after 32 terms, or a multiple, and continued has the bits of the whole one. */
+static void sums_in_tiles_are_cut(void **state)
+{
+    (void)state;
+    enum { M = 20, N = 30, K = 130 };
+    if (!has_tiles())
+        return;
+    float *A = numbers(M * K, 1), *B = numbers(K * N, 2), *whole = numbers(M * N, 3), *C = numbers(M * N, 3);
+    model_matmul_bf16_f32(NULL, 0, 0, M, N, K, A, K, B, N, 0, whole, N);
+    for (size_t cut = 32; cut < K; cut += 32) {
+        model_matmul_bf16_f32(NULL, 0, 0, M, N, cut, A, K, B, N, 0, C, N);
+        model_matmul_bf16_f32(NULL, 0, 0, M, N, K - cut, A + cut, K, B + cut * N, N, 1, C, N);
+        assert_memory_equal(C, whole, M * N * sizeof *C);
+    }
+    /* no terms */
+    model_matmul_bf16_f32(NULL, 0, 0, M, N, 0, A, K, B, N, 1, C, N);
+    assert_memory_equal(C, whole, M * N * sizeof *C);
+    model_matmul_bf16_f32(NULL, 0, 0, M, N, 0, A, K, B, N, 0, C, N);
+    for (size_t i = 0; i < M * N; i++)
+        assert_true(C[i] == 0.0f);
+    free(A);
+    free(B);
+    free(whole);
+    free(C);
+}
+
+/* Denormals are 0, of factors, products and what is there; a NaN stays in its row, an infinity in its
+ * column. */
+static void special_numbers_in_tiles(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 19, K = 37 };
+    if (!has_tiles())
+        return;
+    float *A = numbers(M * K, 1), *B = numbers(K * N, 2), C[M * N];
+    for (size_t k = 0; k < K; k++) {
+        A[k] = 0x1p-130f;    /* times 2^100 of column 0 would be 2^-30 */
+        A[K + k] = 0x1p-80f; /* times 2^-60 of column 1 is below 2^-126 */
+        A[2 * K + k] = k ? 1 : NAN;
+        B[k * N] = 0x1p100f;
+        B[k * N + 1] = 0x1p-60f;
+        B[k * N + 2] = k ? 1 : INFINITY;
+    }
+    for (size_t i = 0; i < M * N; i++)
+        C[i] = 0x1p-130f;
+    model_matmul_bf16_f32(NULL, 0, 0, M, N, K, A, K, B, N, 1, C, N);
+    for (size_t n = 3; n < N; n++)
+        assert_true(C[n] == 0.0f && isnan(C[2 * N + n]) && isfinite(C[3 * N + n]));
+    assert_true(C[0] == 0.0f && C[1] == 0.0f && C[N + 1] == 0.0f);
+    for (size_t m = 3; m < M; m++)
+        assert_true(isinf(C[m * N + 2]) && isfinite(C[m * N + 1]));
+    free(A);
+    free(B);
 }
 
 static void transposition(void **state)
@@ -249,6 +393,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(products),
                                        cmocka_unit_test(nothing_is_read_of_a_new_result),
+                                       cmocka_unit_test(products_in_tiles),
+                                       cmocka_unit_test(sums_in_tiles_are_cut),
+                                       cmocka_unit_test(special_numbers_in_tiles),
                                        cmocka_unit_test(transposition),
                                        cmocka_unit_test(rows_of_products),
                                        cmocka_unit_test(part_of_a_row),

@@ -56,6 +56,7 @@ typedef struct {
     size_t M, N, K;
     int trans_a, trans_b;
     float beta;
+    void *pack; /* of products in tiles of bfloat16; NULL: of floats */
     float *a, *b, *want, *got;
 } product_t;
 
@@ -66,8 +67,13 @@ static void multiply(void *user, size_t threads)
     float *c = threads == 0 ? p->want : p->got;
     for (size_t i = 0; i < count; i++)
         c[i] = p->a[i % 1000];
-    model_matmul_f32(p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->a, p->trans_a ? p->M : p->K, p->b,
-                     p->trans_b ? p->K : p->N, p->beta, c, p->N);
+    if (p->pack)
+        model_matmul_bf16_f32(p->pack, p->trans_a, p->trans_b, p->M, p->N, p->K, p->a,
+                              p->trans_a ? p->M : p->K, p->b, p->trans_b ? p->K : p->N, p->beta != 0, c,
+                              p->N);
+    else
+        model_matmul_f32(p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->a, p->trans_a ? p->M : p->K, p->b,
+                         p->trans_b ? p->K : p->N, p->beta, c, p->N);
     for (size_t i = 0; threads > 0 && i < count; i++)
         if (memcmp(p->want + i, p->got + i, sizeof(float)) != 0)
             fail_msg("%zu x %zu x %zu, transposed %d %d, %zu threads: element %zu is %a, not %a", p->M, p->N,
@@ -80,6 +86,7 @@ static void products(void **state)
     (void)state;
     static const size_t shapes[][3] = {{200, 330, 140}, {521, 267, 257},  {330, 1030, 261}, {70, 900, 700},
                                        {900, 67, 611},  {260, 200, 1500}, {320, 320, 1536}};
+    void *pack = model_matmul_has_bf16() ? malloc(MODEL_PACK_BYTES) : NULL;
     model_matmul_init();
     for (size_t i = 0; i < 4 * sizeof shapes / sizeof *shapes; i += PRODUCT_STEP) {
         const size_t M = shapes[i / 4][0], N = shapes[i / 4][1], K = shapes[i / 4][2];
@@ -90,11 +97,15 @@ static void products(void **state)
         p.want = numbers(M * N, 3);
         p.got = numbers(M * N, 4);
         on_teams(multiply, &p);
+        p.pack = pack;
+        if (pack)
+            on_teams(multiply, &p);
         free(p.a);
         free(p.b);
         free(p.want);
         free(p.got);
     }
+    free(pack);
 }
 
 /* ---- kernels whose sums go over rows, or that few models have ------------------------------------------ */

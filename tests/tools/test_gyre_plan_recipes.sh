@@ -104,7 +104,14 @@ check "state in a file that is not looked for" json '(w := d["worst_stage"])["ma
 plan memory --trainer "${OWN[@]}" --threads 4
 check "workspace of threads" \
     json 'd["worst_stage"]["activations"] > json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["activations"]'
-for flag in --keep-weights '--offload /x' '--threads 2'; do
+plan memory --trainer "${OWN[@]}" --matmul-type bf16
+check "what products of bf16 are packed in" \
+    json 'd["worst_stage"]["activations"] - json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["activations"] == 10 * 2**20 + 64'
+run "$P" memory --trainer --dtype fp32 --matmul-type bf16
+want "products of bf16 of fp32" 2 '--matmul-type bf16 needs --dtype bf16'
+run "$P" memory --trainer --dtype bf16 --matmul-type int8
+want "products of another type" 2 '--matmul-type is fp32 or bf16, not int8'
+for flag in --keep-weights '--offload /x' '--threads 2' '--matmul-type bf16'; do
     # shellcheck disable=SC2086
     run "$P" memory $flag
     want "$flag without gyre-train" 2 "${flag%% *} is of gyre-train, and needs --trainer"

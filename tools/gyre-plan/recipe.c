@@ -308,12 +308,16 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     static const struct {
         int id;
         const char *name;
-    } own[] = {{KEEP, "keep-weights"}, {OFFLOAD, "offload"}, {THREADS, "threads"}};
+    } own[] = {{KEEP, "keep-weights"}, {OFFLOAD, "offload"}, {THREADS, "threads"}, {MATMUL, "matmul-type"}};
+    const char *matmul = g->text[MATMUL] ? g->text[MATMUL] : "fp32";
+    if (strcmp(matmul, "fp32") != 0 && strcmp(matmul, "bf16") != 0)
+        return plan_usage(what, "--matmul-type is fp32 or bf16, not %s", matmul);
     q->trainer = of_trainer(g);
     q->own = (plan_trainer_t){.bucket_bytes = q->trainer ? trainer_bucket(g) : 0,
                               .keep = g->is[KEEP],
                               .offload = g->is[OFFLOAD],
                               .threads = plan_given_count(g, THREADS, 1),
+                              .matmul_bf16 = strcmp(matmul, "bf16") == 0,
                               .lora = {.rank = plan_given_count(g, LORA, 0), .on = g->text[LORA_ON]}};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (g->is[own[i].id] && !q->trainer)
@@ -321,6 +325,8 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     if (q->trainer && q->rows)
         return plan_usage(what, "--%s is of one run, and --rows are runs of other software: leave one out",
                           g->is[LORA] ? "lora" : "trainer");
+    if (q->own.matmul_bf16 && q->recipe.precision.type != MODEL_BFLOAT16)
+        return plan_usage(what, "--matmul-type bf16 needs --dtype bf16");
     if (g->text[LORA_ON] && !g->is[LORA])
         return plan_usage(what, "--lora-on needs --lora RANK");
     if (g->is[LORA] && q->recipe.optimizer.muon)

@@ -62,6 +62,7 @@ enum {
     KEEP,
     OFFLOAD,
     THREADS,
+    MATMUL,
     LORA,
     OPTIMIZER,
     LORA_ON,

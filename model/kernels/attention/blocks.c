@@ -39,15 +39,24 @@ static size_t value_dim(const REAL(model_attention_t) * a)
     return a->value_dim ? a->value_dim : a->head_dim;
 }
 
+/* C = op(A) op(B), plus C with `add`. */
+static void product(const REAL(model_attention_t) * a, int trans_a, int trans_b, size_t M, size_t N, size_t K,
+                    const real *A, size_t lda, const real *B, size_t ldb, int add, real *C, size_t ldc)
+{
+    if (a->bf16)
+        REAL(model_matmul_bf16)(NULL, trans_a, trans_b, M, N, K, A, lda, B, ldb, add, C, ldc);
+    else
+        REAL(model_matmul)(trans_a, trans_b, M, N, K, 1, A, lda, B, ldb, add ? 1 : 0, C, ldc);
+}
+
 /* y [rows, columns] = x [rows,D] times columns of z [n,D], transposed. */
 static void across(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *x,
                    size_t ldx, const real *z, size_t D)
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const real *right = z + (s->from + c - a->column) * ld_k(a);
-        REAL(model_matmul)
-        (0, 1, s->rows, width(s, c), D, 1, x + (s->first - a->row) * ldx, ldx, right, ld_k(a), 0, y + c,
-         s->columns);
+        product(a, 0, 1, s->rows, width(s, c), D, x + (s->first - a->row) * ldx, ldx, right, ld_k(a), 0,
+                y + c, s->columns);
     }
 }
 
@@ -57,9 +66,8 @@ static void gather(const REAL(model_attention_t) * a, const model_scores_t *s, r
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const real *right = z + (s->from + c - a->column) * ld_k(a);
-        REAL(model_matmul)
-        (0, 0, s->rows, D, width(s, c), 1, w + c, s->columns, right, ld_k(a), c > 0,
-         y + (s->first - a->row) * ldy, ldy);
+        product(a, 0, 0, s->rows, D, width(s, c), w + c, s->columns, right, ld_k(a), c > 0,
+                y + (s->first - a->row) * ldy, ldy);
     }
 }
 
@@ -70,9 +78,8 @@ static void scatter(const REAL(model_attention_t) * a, const model_scores_t *s, 
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const size_t column = s->from + c, writer = column < a->prefix ? 0 : column;
-        REAL(model_matmul)
-        (1, 0, width(s, c), D, s->rows, 1, w + c, s->columns, x + (s->first - a->row) * ldx, ldx,
-         add || s->first > writer, y + (column - a->column) * ld_k(a), ld_k(a));
+        product(a, 1, 0, width(s, c), D, s->rows, w + c, s->columns, x + (s->first - a->row) * ldx, ldx,
+                add || s->first > writer, y + (column - a->column) * ld_k(a), ld_k(a));
     }
 }
 

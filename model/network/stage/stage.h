@@ -56,6 +56,9 @@ typedef struct {
     size_t grad_sequences;
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
+    /* 1, on the CPU with MODEL_BFLOAT16: products are model_matmul_bf16, but the router's. Bits are others,
+     * and the same in every layout. Needs model_matmul_has_bf16. */
+    int matmul_bf16;
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
     /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory
      * (model/gpu/stage/offload.c) */

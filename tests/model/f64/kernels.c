@@ -48,3 +48,12 @@ void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, do
     cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
                 (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
 }
+
+/* Stages in double have no precision that it would be for. */
+void model_matmul_bf16_f64(void *pack, int trans_a, int trans_b, size_t M, size_t N, size_t K,
+                           const double *A, size_t lda, const double *B, size_t ldb, int add, double *C,
+                           size_t ldc)
+{
+    (void)pack;
+    model_matmul_f64(trans_a, trans_b, M, N, K, 1, A, lda, B, ldb, add ? 1 : 0, C, ldc);
+}

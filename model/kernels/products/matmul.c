@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/kernels/matmul.c: the only caller of the BLAS.
+/* model/kernels/products/matmul.c: the only caller of the BLAS.
  *
  * OpenBLAS multiplies small matrices in place, and copies both into packed panels from a million
  * multiplications on (its "small matrix" kernels, which it has for AVX-512). The products of one sequence are
