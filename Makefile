@@ -485,7 +485,7 @@ help:
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run: tables, JSON and a page of plots"
 	@echo "                   in bench/results/DATE-MACHINE/, or in OUT="
 	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
-	@echo "make bench-train   a training step beside plain C loops and PyTorch, in turns (ROUNDS=N SHAPE=demo|124M, both)"
+	@echo "make bench-train   a training step beside plain C loops and PyTorch, in turns (ROUNDS=N SHAPE=demo|124M BF16=1, both)"
 	@echo "make bench-generate  what the trainer's bits cost gyre-generate: --order canonical and fast, in turns (ROUNDS=N SHAPE=tiny)"
 	@echo "make bench-waiters what ranks that wait cost one that computes (RANKS=N)"
 	@echo "make bench-instructions  instructions of a small call, counted by valgrind (RANKS=N BYTES=N COLLECTIVES=)"

@@ -8,7 +8,7 @@ bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 # A training step beside plain loops and PyTorch.
 PLAIN_GPT := $(addprefix $(B)/bench/plain_gpt,-demo -demo-fast-math -124M-fast-math)
 bench-train: all $(PLAIN_GPT) $(SETUP_PYTHON_STAMP)
-	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(BF16),--bf16) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(SHAPE),--shape $(SHAPE))
 PLAIN_LOOPS = -std=gnu17 -O3 -march=native -fopenmp -Wall -Wextra
 $(PLAIN_GPT): bench/plain_gpt.c

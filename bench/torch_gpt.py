@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/torch_gpt.py demo|124M [--compile] WEIGHTS TOKENS STEPS: the step of bench/plain_gpt.c with PyTorch's own modules, on
-two threads, and with its compiler. Prints PyTorch's version first."""
+"""bench/torch_gpt.py demo|124M [--compile] [--bf16] WEIGHTS TOKENS STEPS: the step of bench/plain_gpt.c with PyTorch's own modules, on
+two threads, with its compiler, and with its autocast to bfloat16. Prints PyTorch's version first."""
 import struct
 import sys
 import time
@@ -78,7 +78,8 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
     for batch in tokens:
         since = time.perf_counter()
-        loss = step(batch[:, :-1], batch[:, 1:])
+        with torch.autocast("cpu", torch.bfloat16, enabled="--bf16" in sys.argv):
+            loss = step(batch[:, :-1], batch[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
