@@ -148,7 +148,8 @@ static void join_leaving(int all)
     }
 }
 
-/* Waits for half a second. */
+/* Waits for half a second; longer if the process has no other id left by then: the thread that has taken the
+ * last one did not see this leave. */
 static void leave_beside(shim_job_t *jobs)
 {
     enum { LOOKS = 500, LOOK_US = 1000 };
@@ -163,10 +164,11 @@ static void leave_beside(shim_job_t *jobs)
     for (int look = 0; look < LOOKS && !atomic_load(&leave->done); look++)
         usleep(LOOK_US);
     pthread_mutex_lock(&lock);
+    const int wait = !ids;
     leave->next = leaving;
     leaving = leave;
     pthread_mutex_unlock(&lock);
-    join_leaving(0);
+    join_leaving(wait);
 }
 
 void shim_leave(shim_job_t *job)

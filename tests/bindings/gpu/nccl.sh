@@ -32,9 +32,14 @@ job() { # PROGRAM PART PROCESSES [OPTION]
     # shellcheck disable=SC2086 # an option or none
     run "$UCX_RUN" -n "$3" ${4:-} "$P/$1" "$2" "$W/id"
 }
-for part in collectives ring splits two ids order habits aborts revokes mismatch counts; do
+for part in collectives ring splits two ids habits aborts revokes mismatch counts; do
     job processes $part 3
     want "processes: $part" 0
+done
+for part in order ends; do
+    job processes $part 3
+    want "processes: $part" 0
+    check "no rank died: $part: $(cat "$W/err")" [ ! -s "$W/err" ]
 done
 job processes collectives 1
 want "one rank" 0

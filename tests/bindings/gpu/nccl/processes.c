@@ -2,6 +2,7 @@
 /* tests/bindings/gpu/nccl/processes.c: a process per rank, each on one device. */
 #include "tests/bindings/gpu/nccl/launched.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 enum { COUNT = 1000 };
@@ -165,6 +166,32 @@ static void order(void)
         CUDA(cudaGraphDestroy(graph));
     }
     (void)id;
+}
+
+static void *destroy_beside(void *late)
+{
+    NCCL(ncclCommDestroy(late));
+    return NULL;
+}
+
+/* Two threads of rank 0 destroy the last communicators, of two ids. The other ranks destroy the first one
+ * late, and rank 0 does not end before that. */
+static void ends(void)
+{
+    ncclComm_t late;
+    pthread_t thread;
+    NCCL(ncclCommInitRank(&late, n, new_id(rank == 0), rank));
+    if (rank == 0) {
+        CHECK(pthread_create(&thread, NULL, destroy_beside, late) == 0, "no thread");
+        (void)usleep(100 * 1000); /* the thread is the first one of the two */
+        NCCL(ncclCommDestroy(comm));
+        CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+    } else {
+        NCCL(ncclCommDestroy(comm));
+        (void)usleep(1000 * 1000); /* longer than rank 0's thread waits while there is another id */
+        NCCL(ncclCommDestroy(late));
+    }
+    exit(0);
 }
 
 /* Calls that programs make and that look odd: in place where NCCL promises no result, nothing with no buffer,
@@ -356,6 +383,7 @@ int main(int argc, char **argv)
                  {"two", two},
                  {"ids", ids},
                  {"order", order},
+                 {"ends", ends},
                  {"habits", habits},
                  {"windows", windows},
                  {"dead", dead},
