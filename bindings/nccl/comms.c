@@ -219,7 +219,7 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
     if (comm->team)
         shim_leave_team(comm->team);
     else
-        shim_leave(comm->job);
+        shim_leave(comm->job, aborted);
     forget(comm);
     return result;
 }

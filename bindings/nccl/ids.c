@@ -5,7 +5,7 @@
  *
  * Processes may destroy communicators of two ids in different orders, and each would wait for the other one.
  * So a thread leaves the jobs, and the call goes on after a while if the process has another id. The
- * last id of the process waits for all. */
+ * last id of the process waits for all, unless it is aborted. */
 #include "bindings/nccl/shim.h"
 
 #include <pthread.h>
@@ -149,8 +149,8 @@ static void join_leaving(int all)
 }
 
 /* Waits for half a second; longer if the process has no other id left by then: the thread that has taken the
- * last one did not see this leave. */
-static void leave_beside(shim_job_t *jobs)
+ * last one did not see this leave. aborted: half a second in any case. */
+static void leave_beside(shim_job_t *jobs, int aborted)
 {
     enum { LOOKS = 500, LOOK_US = 1000 };
     leave_t *leave = calloc(1, sizeof *leave);
@@ -164,17 +164,17 @@ static void leave_beside(shim_job_t *jobs)
     for (int look = 0; look < LOOKS && !atomic_load(&leave->done); look++)
         usleep(LOOK_US);
     pthread_mutex_lock(&lock);
-    const int wait = !ids;
+    const int wait = !ids && !aborted;
     leave->next = leaving;
     leaving = leave;
     pthread_mutex_unlock(&lock);
     join_leaving(wait);
 }
 
-void shim_leave(shim_job_t *job)
+void shim_leave(shim_job_t *job, int aborted)
 {
     struct shim_id *of = job->of;
-    int others = 0;
+    int beside = aborted;
     pthread_mutex_lock(&lock);
     const int last = --of->users == 0;
     if (last) {
@@ -182,13 +182,13 @@ void shim_leave(shim_job_t *job)
         while (*at != of)
             at = &(*at)->next;
         *at = of->next;
-        others = ids != NULL;
+        beside |= ids != NULL;
     }
     pthread_mutex_unlock(&lock);
     if (!last)
         return;
-    if (others)
-        leave_beside(of->jobs);
+    if (beside)
+        leave_beside(of->jobs, aborted);
     else {
         end_jobs(of->jobs);
         join_leaving(1);
@@ -231,6 +231,6 @@ ncclResult_t shim_join(const shim_call_t *call, shim_job_t **out)
         return ncclSuccess;
     }
     const ncclResult_t result = shim_status(call->name, st);
-    shim_leave(job);
+    shim_leave(job, 1);
     return result;
 }

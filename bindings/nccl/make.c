@@ -64,7 +64,7 @@ static ncclResult_t open_in_job(const shim_call_t *call, gyre_comm_t *gyre, shim
     (void)gyre_comm_abort(gyre, call->name);
     if (gyre != job->world)
         (void)gyre_comm_destroy(gyre);
-    shim_leave(job);
+    shim_leave(job, 1);
     free(comm);
     return result;
 }

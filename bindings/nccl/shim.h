@@ -124,10 +124,10 @@ int shim_queued(ncclComm_t comm);
 ncclResult_t shim_refused(ncclResult_t result);
 
 /* ids.c. Makes the job of call->rank of call->id; shim_leave gives it back, once for this call and for each
- * shim_hold. */
+ * shim_hold. The last one for an id waits for the other ranks of the job; aborted: for half a second. */
 ncclResult_t shim_join(const shim_call_t *call, shim_job_t **job);
 void shim_hold(shim_job_t *job);
-void shim_leave(shim_job_t *job);
+void shim_leave(shim_job_t *job, int aborted);
 
 /* make.c. Makes the communicators of these calls, of all kinds that make some. */
 ncclResult_t shim_make(shim_call_t *calls, size_t n);

@@ -303,9 +303,14 @@ static void shrinks(void)
     go_on_without_the_last(NCCL_SHRINK_ABORT);
 }
 
-/* Rank 0 aborts; the others' operation ends. */
+/* Rank 0 aborts; the others' operation ends. Rank 0 does not wait for another id, which the others destroy
+ * after that. */
 static void aborts(void)
 {
+    ncclComm_t more;
+    NCCL(ncclCommInitRank(&more, n, new_id(rank == 0), rank));
+    if (rank == 0)
+        NCCL(ncclCommDestroy(more));
     NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
     CUDA(cudaStreamSynchronize(stream));
     if (rank > 0) {
@@ -313,6 +318,23 @@ static void aborts(void)
         CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
     }
     NCCL(ncclCommAbort(comm));
+    (void)new_id(rank == 0); /* the others wait for its file */
+    if (rank > 0)
+        NCCL(ncclCommDestroy(more));
+    exit(0);
+}
+
+/* Rank 0 aborts the last communicator, which is not that of the job: it does not wait for the others. */
+static void aborts_part(void)
+{
+    ncclComm_t half;
+    NCCL(ncclCommSplit(comm, rank == 0, 0, &half, NULL));
+    NCCL(ncclCommDestroy(comm));
+    if (rank == 0)
+        NCCL(ncclCommAbort(half));
+    (void)new_id(rank == 0); /* the others wait for its file */
+    if (rank > 0)
+        NCCL(ncclCommDestroy(half));
     exit(0);
 }
 
@@ -389,6 +411,7 @@ int main(int argc, char **argv)
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
+                 {"aborts_part", aborts_part},
                  {"revokes", revokes},
                  {"mismatch", mismatch},
                  {"counts", counts},
