@@ -60,9 +60,8 @@ ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, nc
         return shim_fail(ncclSystemError, "ncclCommWindowRegister: no memory for a window");
     made->comm = comm;
     made->buffer = buffer;
-    if (flags & NCCL_WIN_COLL_SYMMETRIC && !comm->unmapped && !(comm->job && comm->job->several)) {
+    if (flags & NCCL_WIN_COLL_SYMMETRIC && !(comm->job && comm->job->several)) {
         const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
-        comm->unmapped = st == GYRE_ERR_UNSUPPORTED; /* which is logged: once, and on all ranks alike */
         if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
             free(made);
             return shim_status("ncclCommWindowRegister", st);

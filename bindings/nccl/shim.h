@@ -45,7 +45,6 @@ struct ncclComm {
     int rank, size, device;
     int finalized;
     int revoked;     /* by a call of this rank */
-    int unmapped;    /* peers cannot read a window: it has had one, and further ones have no effect either */
     int blocking;    /* as its config says: a group has communicators of one kind */
     atomic_int busy; /* threads in calls of it; who frees it waits for them */
     size_t turns;    /* of the group that runs: its calls counted so far */

@@ -82,6 +82,7 @@ struct coll_cuda {
     size_t mail_at;         /* offset of its part of an arena */
     gyre_cuda_registration_t *registered; /* the program's buffers, newest first; owned */
     uint64_t read_directly;               /* operations so far that worked in them */
+    int logged_staged;                    /* that it registers none, since operations are staged */
     /* staging; NULL if ranks map each other's memory */
     coll_cuda_proxy_t *proxy;
     struct coll_cuda_plans *plans; /* schedules for kernels; NULL: not needed yet */

@@ -101,8 +101,8 @@ typedef struct gyre_cuda_registration gyre_cuda_registration_t;
  * before.
  *
  * Free *registration with gyre_comm_deregister_cuda. Errors, with nothing changed: INVALID; UNSUPPORTED on
- * all ranks: the ranks do not map each other's memory (docs/gpu.md), or the memory cannot be shared;
- * NO_MEMORY: more than 256 registrations at once. */
+ * all ranks: the ranks do not map each other's memory (docs/gpu.md; logged once for a communicator), or the
+ * memory cannot be shared; NO_MEMORY: more than 256 registrations at once. */
 GYRE_API gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
                                                gyre_cuda_registration_t **registration);
 /* Collective. Waits for the communicator's operations. Graphs that use the buffer must have ended and must

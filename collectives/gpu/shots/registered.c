@@ -369,6 +369,20 @@ static void forget_in_team(const coll_cuda_t *c, int index)
         (void)write_row(c, peer, index, c->comm->rank, &none, 1);
 }
 
+/* Logged once for a communicator: programs register many buffers, and go on without. */
+static gyre_status_t refuse_staged(coll_cuda_t *c)
+{
+    const gyre_status_t st = gyre_fail_quiet(
+        GYRE_ERR_UNSUPPORTED,
+        "gyre_comm_register_cuda: operations of this communicator are staged through the host (%s): "
+        "no peer would read the memory",
+        c->why);
+    if (c->logged_staged)
+        return st;
+    c->logged_staged = 1;
+    return gyre_fail(st, "%s", gyre_last_error());
+}
+
 gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
                                       gyre_cuda_registration_t **registration)
 {
@@ -384,11 +398,7 @@ gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t by
         st = of.kind == BASE_CUDA ? coll_cuda_prepare(comm, of.index) : gyre_comm_prepare_cuda(comm);
     }
     if (st == GYRE_OK && comm->cuda->path != COLL_CUDA_PEERS)
-        st = gyre_fail(
-            GYRE_ERR_UNSUPPORTED,
-            "gyre_comm_register_cuda: operations of this communicator are staged through the host (%s): "
-            "no peer would read the memory",
-            comm->cuda->why);
+        st = refuse_staged(comm->cuda);
     if (st == GYRE_OK)
         st = coll_cuda_enter(comm->cuda, &before);
     if (st != GYRE_OK)

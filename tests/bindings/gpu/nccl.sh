@@ -70,6 +70,9 @@ check "nothing on stderr" [ ! -s "$W/err" ]
 GYRE_CUDA_PATH=staged job processes windows 2
 want "windows that no peer can read" 0
 check "one line from each rank, not for each window" [ "$(grep -c 'no peer would read' "$W/err")" = 2 ]
+EMULATED_DEVICES=1 job processes foreign 2
+want "windows of memory that cannot be shared" 0
+check "a line for each of them: $(cat "$W/err")" [ "$(grep -c 'rank 0: .*cannot be shared' "$W/err")" = 2 ]
 # sums of 8-bit floats: by the host alone
 job processes float8 3
 want "8-bit floats on the device" 1 'ncclAllReduce: .*device code has no sum of float8_e4m3: .*GYRE_CUDA_PATH=staged'

@@ -251,6 +251,30 @@ static void windows(void)
     }
 }
 
+/* Two ranks on one device. A window of the other process's memory, which cannot be shared again, has no
+ * effect, and the next window is registered all the same: the third one is refused as the first. */
+static void foreign(void)
+{
+    enum { BYTES = 8192, MANY = 3 };
+    cudaIpcMemHandle_t handles[2];
+    void *mine, *other, *buffer[MANY];
+    ncclWindow_t window[MANY];
+    NCCL(ncclMemAlloc(&mine, BYTES));
+    CUDA(cudaIpcGetMemHandle(&handles[0], mine));
+    CUDA(cudaMemcpy(a, &handles[0], sizeof *handles, cudaMemcpyHostToDevice));
+    NCCL(ncclAllGather(a, b, sizeof *handles, ncclChar, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaMemcpy(handles, b, sizeof handles, cudaMemcpyDeviceToHost));
+    CUDA(cudaIpcOpenMemHandle(&other, handles[1 - rank], cudaIpcMemLazyEnablePeerAccess));
+    for (int i = 0; i < MANY; i++) {
+        buffer[i] = i == 1 ? mine : other;
+        NCCL(ncclCommWindowRegister(comm, buffer[i], BYTES, &window[i], NCCL_WIN_COLL_SYMMETRIC));
+    }
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclCommWindowDeregister(comm, window[i]));
+    CUDA(cudaIpcCloseMemHandle(other));
+}
+
 static ncclResult_t wait_for_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -408,6 +432,7 @@ int main(int argc, char **argv)
                  {"ends", ends},
                  {"habits", habits},
                  {"windows", windows},
+                 {"foreign", foreign},
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
