@@ -9,6 +9,7 @@
 #include "bindings/nccl/shim.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,19 +26,25 @@ struct shim_id {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shim_id *ids; /* with the jobs and counts: under the lock */
 
+/* NCCL makes the same id of it on every rank. Here each rank makes an id of its own: a program that does not
+ * give rank 0's id to the others waits until the deadline. Most programs do, and need no address. */
+static void warn_of_address(void)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    const char *address = getenv("NCCL_COMM_ID"), *log = getenv("GYRE_LOG");
+    if (!address || !*address || (log && (strcmp(log, "none") == 0 || strcmp(log, "error") == 0)))
+        return;
+    if (!atomic_flag_test_and_set(&warned))
+        (void)fprintf(stderr, "libgyre-nccl: warning: NCCL_COMM_ID has no effect, since an address holds no "
+                              "secret: give all ranks the id that rank 0 makes\n");
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     gyre_unique_id_t made;
     if (!id)
         return shim_fail(ncclInvalidArgument, "%s: uniqueId is NULL", __func__);
-    const char *fixed =
-        getenv("NCCL_COMM_ID"); /* each rank would make an id, and wait for the others there */
-    if (fixed && *fixed)
-        return shim_fail(
-            ncclInvalidUsage,
-            "%s: NCCL_COMM_ID=%s: Gyre makes no id from an address, which holds no secret: unset it, "
-            "and give all ranks the id that rank 0 makes",
-            __func__, fixed);
+    warn_of_address();
     const gyre_status_t st = gyre_get_unique_id(&made);
     if (st != GYRE_OK)
         return shim_status(__func__, st);

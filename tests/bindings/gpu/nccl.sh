@@ -24,6 +24,7 @@ check "one line" [ "$(wc -l <"$W/err")" = 1 ]
 for part in collectives types groups splits memory errors configs properties threads aborts; do
     run "$P/one_process" $part
     want "one process: $part" 0
+    [ $part != errors ] || check "a warning, once" [ "$(grep -c 'warning: NCCL_COMM_ID has no effect' "$W/err")" = 1 ]
 done
 run "$P/streams"
 want "one process: streams and events" 0
