@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,40 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* Where the links of a path lead that has no file: what would be made. malloc'd; NULL: in a circle, or no
+ * memory. */
+static char *end_of_links(const char *path)
+{
+    enum { MOST = 40 }; /* the kernel's */
+    char to[PATH_MAX], *at = strdup(path);
+    for (int links = 0; at; links++) {
+        const ssize_t n = readlink(at, to, sizeof to);
+        if (n < 0)
+            return at;
+        const size_t folder = to[0] == '/' ? 0 : (size_t)(name_of(at) - at), all = folder + (size_t)n;
+        char *next = links < MOST && n < (ssize_t)sizeof to ? malloc(all + 1) : NULL;
+        if (next) {
+            memcpy(next, at, folder);
+            memcpy(next + folder, to, (size_t)n);
+            next[all] = '\0';
+        }
+        free(at);
+        at = next;
+    }
+    return NULL;
+}
+
+/* base_file_same of files that are not there: the folders that would hold them. 0: they have other names. */
+static int folders_of(const char *a, const char *b, struct stat *x, struct stat *y)
+{
+    char *one = end_of_links(a), *other = end_of_links(b);
+    const int alike =
+        one && other && strcmp(name_of(one), name_of(other)) == 0 && folder_of(one, x) && folder_of(other, y);
+    free(one);
+    free(other);
+    return alike;
+}
+
 int base_file_same(const char *a, const char *b)
 {
     struct stat x, y;
@@ -41,7 +76,7 @@ int base_file_same(const char *a, const char *b)
     const int there = stat(a, &x) == 0;
     if (there != (stat(b, &y) == 0) || (there && !S_ISREG(x.st_mode)))
         return 0;
-    if (!there && (strcmp(name_of(a), name_of(b)) != 0 || !folder_of(a, &x) || !folder_of(b, &y)))
+    if (!there && !folders_of(a, b, &x, &y))
         return 0;
     return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }

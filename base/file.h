@@ -22,8 +22,8 @@ typedef struct {
 } base_file_t;
 
 int base_file_is_stdout(const char *path); /* NULL: no */
-/* 1: what is written to `a` and to `b` is one regular file, there already or not. 0: of other things, such as
- * /dev/null, of standard output, and of NULL. */
+/* 1: what is written to `a` and to `b` is one regular file, there already or not, also through links. 0: of
+ * other things, such as /dev/null, of standard output, and of NULL. */
 int base_file_same(const char *a, const char *b);
 /* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no
  * file. */

@@ -148,6 +148,19 @@ static void knows_one_file_by_two_names(void **state)
     assert_int_equal(symlink(path, linked), 0);
     assert_true(base_file_same(path, linked));
     assert_int_equal(unlink(linked), 0);
+    /* links to what is not there: by where they lead, from the link's folder or from the root */
+    assert_int_equal(unlink(path), 0);
+    const char *const targets[] = {"a", "./a", path};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        assert_int_equal(symlink(targets[i], linked), 0);
+        assert_true(base_file_same(path, linked));
+        assert_true(base_file_same(linked, other));
+        assert_false(base_file_same(linked, beside));
+        assert_int_equal(unlink(linked), 0);
+    }
+    assert_int_equal(symlink(linked, linked), 0); /* in a circle */
+    assert_false(base_file_same(linked, path));
+    assert_int_equal(unlink(linked), 0);
     assert_true(base_file_same("x", "./x"));
     assert_false(base_file_same("/no/such/folder/x", "/no/such/folder/./x"));
     assert_false(base_file_same("/dev/null", "/dev/null"));
