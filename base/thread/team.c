@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings/settings.h"
 #include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 
@@ -144,9 +145,10 @@ void base_team_check(size_t threads, const char *option)
         log_warning("%s %zu: the threads take turns on %zu processor%s, all that this process may use: take "
                     "%s %zu%s",
                     option, threads, count, count == 1 ? "" : "s", option, count,
-                    sysconf(_SC_NPROCESSORS_ONLN) > (long)count
+                    sysconf(_SC_NPROCESSORS_ONLN) <= (long)count ? ""
+                    : *base_setting_string(SET_LAUNCH)
                         ? ", or more processors (ucx-run --bind none or numa)"
-                        : "");
+                        : ", or add to the processors that this process may run on");
 }
 
 gyre_status_t base_team_create(size_t threads, const char *option, base_team_t **out)

@@ -17,7 +17,8 @@ typedef struct base_team base_team_t;
 #define BASE_TEAM_MOST 1024
 
 /* A warning that begins with `option`, if `threads` are more than the processors that the calling thread may
- * run on: they take turns there, as those of a rank that a launcher has bound to one core. */
+ * run on: they take turns there, as those of a rank that a launcher has bound to one core. If the machine
+ * has more, it says what gives them: ucx-run's option if ucx-run has started this process. */
 void base_team_check(size_t threads, const char *option);
 
 /* `threads` in all, with the one that will call base_each; at least 1. If the system gives fewer (a limit of

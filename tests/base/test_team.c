@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/settings/settings.h"
 #include "base/thread/futex.h"
 #include "base/thread/team.h"
 #include "tests/base/capture.h"
@@ -153,6 +155,8 @@ static void more_than_processors(void **state)
     char said[512];
     cpu_set_t own, one;
     size_t cpu = 0;
+    assert_int_equal(unsetenv("GYRE_LAUNCH"), 0);
+    base_settings_reload();
     assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
     while (!CPU_ISSET(cpu, &own))
         cpu++;
@@ -164,7 +168,16 @@ static void more_than_processors(void **state)
     said_of(2, said, sizeof said);
     assert_non_null(
         strstr(said, "--threads 2: the threads take turns on 1 processor, all that this process"));
-    assert_int_equal(strstr(said, "--bind none") != NULL, sysconf(_SC_NPROCESSORS_ONLN) > 1);
+    /* ucx-run's option is for its ranks: taskset, a cpuset or mpirun have their own */
+    const int others = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    assert_null(strstr(said, "ucx-run"));
+    assert_int_equal(strstr(said, "add to the processors that this process may run on") != NULL, others);
+    assert_int_equal(setenv("GYRE_LAUNCH", "1", 1), 0);
+    base_settings_reload();
+    said_of(2, said, sizeof said);
+    assert_int_equal(strstr(said, "(ucx-run --bind none or numa)") != NULL, others);
+    assert_int_equal(unsetenv("GYRE_LAUNCH"), 0);
+    base_settings_reload();
     assert_int_equal(sched_setaffinity(0, sizeof own, &own), 0);
     said_of((size_t)CPU_COUNT(&own), said, sizeof said);
     assert_string_equal(said, "");

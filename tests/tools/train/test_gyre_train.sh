@@ -332,6 +332,7 @@ check "3 threads: the same norms" diff <(grep -o '"grad_norm_hex":[^,]*' "$W/thr
 run "$UCX_RUN" -n 2 "$TRAIN" "${WIDE[@]}" --tp 2 --steps 0 --threads 64
 want "threads of ranks that are bound to a core each" 0 "--threads 64: the threads take turns on 1 processor, .*: take --threads 1"
 check "is said once" test "$(grep -c "take turns" "$W/err")" = 1
+check "with what gives more" test "$(nproc --all)" = 1 -o "$(grep -c "or more processors (ucx-run --bind none or numa)" "$W/err")" = 1
 run "$TRAIN" "${WIDE[@]}" --steps 0 --threads 1025
 want "too many threads" 2 "--threads wants a whole number from 0 to 1024"
 run taskset -c "$(taskset -cp $$ | sed 's/.*[ :]\([0-9]*\).*/\1/')" "$TRAIN" "${SMALL[@]}" --steps 0 --report none
