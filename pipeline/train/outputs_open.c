@@ -73,9 +73,11 @@ static const char *source_file(const model_mix_t *mix, const char *path)
     return NULL;
 }
 
-static const char *data_file(const model_data_t *data, const char *path)
+/* The same, and the option that names it. */
+static const char *data_file(const model_data_t *data, const char *path, const char **flag)
 {
     const char *found = source_file(&data->train, path);
+    *flag = found ? "data" : "valid-data";
     for (size_t s = 0; data->own_valid && !found && s < data->sets; s++)
         found = source_file(&data->set[s].mix, path);
     return found;
@@ -98,9 +100,9 @@ static gyre_status_t check_apart(const train_run_t *run)
                 !(o->save == file[i].path && o->load == file[j].path))
                 return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, file[j].flag,
                                  file[j].path, file[i].flag);
-        const char *read = file[i].path ? data_file(run->data, file[i].path) : NULL;
+        const char *flag, *read = file[i].path ? data_file(run->data, file[i].path, &flag) : NULL;
         if (read)
-            return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, "data", read, file[i].flag);
+            return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, flag, read, file[i].flag);
     }
     return GYRE_OK;
 }

@@ -180,6 +180,8 @@ for output in log report trace save; do
     want "--$output over the data" 2 "--$output $W/./kept and --data $W/kept are one file"
 done
 check "the file is as it was" cmp "$W/text" "$W/kept"
+run "$TRAIN" "${SMALL[@]}" --valid-data "own=$W/kept" --steps 1 --report "$W/./kept"
+want "the report over own validation data" 2 "--report $W/./kept and --valid-data $W/kept are one file"
 
 run "$UCX_RUN" -n 4 "$TRAIN" "${SMALL[@]}" --steps 4 --tp 2 --pp 2 --layers 2 --schedule zb-h1 --trace "$W/cube.json" --trace-steps 2:3 \
     --report "$W/cube.html"
