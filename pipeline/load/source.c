@@ -2,6 +2,7 @@
 /* pipeline/load/source.c: opens a model in any of its forms. */
 #include "pipeline/load/source.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
@@ -360,6 +362,52 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
                      "which tokenizer the ids of the model in %s are from is not known: name it with "
                      "--tokenizer",
                      source->config.path);
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------- */
+
+/* No file of a model, but of a run. */
+static int is_of_run(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && (strcmp(dot, ".html") == 0 || strcmp(dot, ".jsonl") == 0);
+}
+
+/* 1: `path` is a file of a model in `folder`, maybe by another name. */
+static int is_in_folder(const char *path, const char *folder)
+{
+    char file[PATH_MAX];
+    DIR *names = path && folder ? opendir(folder) : NULL;
+    int found = 0;
+    for (const struct dirent *entry; names && !found && (entry = readdir(names));) {
+        const int n = snprintf(file, sizeof file, "%s/%s", folder, entry->d_name);
+        found = n < (int)sizeof file && !is_of_run(entry->d_name) && base_file_same(path, file);
+    }
+    if (names)
+        closedir(names);
+    return found;
+}
+
+/* 1: `path` is the file that a tokenizer is read from, by itself or after its kind (gpt2:FILE). */
+static int is_tokenizer(const char *path, const char *spec)
+{
+    const char *colon = spec ? strchr(spec, ':') : NULL;
+    if (!spec || strcmp(spec, "bytes") == 0 || pipe_tokenizer_is_none(spec))
+        return 0;
+    return base_file_same(path, spec) || (colon && base_file_same(path, colon + 1));
+}
+
+gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
+                                       const char *tokenizer)
+{
+    const int within = is_in_folder(path, model);
+    const char *read = within || base_file_same(path, model) ? model
+                       : is_tokenizer(path, tokenizer)       ? tokenizer
+                                                             : NULL;
+    return read ? gyre_fail(GYRE_ERR_INVALID,
+                            "--%s %s would replace %s%s, which is read: name another file with --%s", flag,
+                            path, within ? "a file of " : "", read, flag)
+                : GYRE_OK;
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */

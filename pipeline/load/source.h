@@ -30,6 +30,13 @@ int pipe_source_is_checkpoint(const char *path);
 /* INVALID: `path`, which shall be a file of weights, belongs to a checkpoint. */
 gyre_status_t pipe_source_check_file(const char *path);
 
+/* Before `path`, an output of option --`flag`, is written. INVALID: it would replace `model`, a file or a
+ * folder of weights or adapters, or a file directly in that folder; or the file of the tokenizer that
+ * `tokenizer` names (model_tokenizer_open). .html and .jsonl files in the folder are what runs have left
+ * there, and may be replaced. Each path may be NULL. */
+gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
+                                       const char *tokenizer);
+
 /* Before ranks open the same model: of a folder of checkpoints rank 0 chooses, since a run may write there
  * meanwhile; chosen and step are set. path NULL: nothing to choose. Collective; an error is that of every
  * rank: those of optim_snapshot_open_newest. agreed: as pipe_agree has it. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "pipeline/load/source.h"
 #include "pipeline/train/run.h"
 
 int train_is_folder(const char *path)
@@ -93,16 +94,21 @@ static gyre_status_t check_apart(const train_run_t *run)
     const struct {
         const char *flag, *path;
     } file[] = {{"log", o->log},       {"report", o->report}, {"trace", o->trace}, {"save", o->save},
-                {"config", o->config}, {"recipe", o->recipe}, {"model", o->model}, {"load", o->load}};
+                {"config", o->config}, {"recipe", o->recipe}, {"model", o->model}};
     for (size_t i = 0; i < OUTPUTS; i++) {
         for (size_t j = i + 1; j < sizeof file / sizeof file[0]; j++)
-            if (base_file_same(file[i].path, file[j].path) &&
-                !(o->save == file[i].path && o->load == file[j].path))
+            if (base_file_same(file[i].path, file[j].path))
                 return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, file[j].flag,
                                  file[j].path, file[i].flag);
         const char *flag, *read = file[i].path ? data_file(run->data, file[i].path, &flag) : NULL;
         if (read)
             return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, flag, read, file[i].flag);
+        gyre_status_t status = pipe_source_check_output(
+            file[i].flag, file[i].path, file[i].path == o->save ? NULL : o->load, o->tokenizer);
+        if (status == GYRE_OK)
+            status = pipe_source_check_output(file[i].flag, file[i].path, o->load_adapters, NULL);
+        if (status != GYRE_OK)
+            return status;
     }
     return GYRE_OK;
 }

@@ -220,6 +220,10 @@ refused "exclude each other" --load run --prompt a --prompt-file prompts
 refused "--logprobs" --load run --prompt a --logprobs
 refused "--logprobs ./one.safetensors would replace one.safetensors" --load one.safetensors --tokenizer bytes --heads 4 --prompt a --logprobs ./one.safetensors
 refused "--logprobs ./prompts would replace prompts" --load run --prompt-file prompts --logprobs ./prompts
+refused "--logprobs folder/model.safetensors would replace a file of folder, which is read" --load folder --tokenizer bytes --prompt a \
+    --logprobs folder/model.safetensors
+refused "--logprobs ./merges.txt would replace gpt2:merges.txt, which is read" --load folder --tokenizer gpt2:merges.txt --prompt a \
+    --logprobs ./merges.txt
 echo old >old.json
 refused "shorten the prompt" --load run --logprobs old.json --prompt "$(printf '%070d' 0)"
 check "a run that is refused leaves the older log" grep -qx old old.json

@@ -281,6 +281,13 @@ refused "one has 1 tokens: 2 or more are needed" --load run one
 refused "nothing" --load run nothing
 refused "--json ./some would replace some, which is read" --load run --json ./some whole some
 refused "--logprobs ./one.safetensors would replace one.safetensors, which is read" --load one.safetensors --heads 4 --logprobs ./one.safetensors some
+"$B/bin/gyre-train" --data text --load one.safetensors --batch 4 --steps 0 --save folder/ --report none --sample-tokens 0 >train.log 2>&1 ||
+    bad "gyre-train: $(tail -n 3 train.log)"
+refused "--json folder/config.json would replace a file of folder, which is read" --load folder --tokenizer bytes --json folder/config.json some
+refused "--logprobs folder/model.safetensors would replace a file of folder/, which is read" --load folder/ --tokenizer bytes \
+    --logprobs folder/model.safetensors some
+refused "--logprobs ./merges.txt would replace gpt2:merges.txt, which is read" --load one.safetensors --heads 4 \
+    --tokenizer gpt2:merges.txt --logprobs ./merges.txt some
 refused "bytes is not UTF-8: byte 0xff at its offset 0" --load one.safetensors --heads 4 --tokenizer gpt2:merges.txt bytes
 refused "some.gyt was written with tokenizer 'bytes'" --load one.safetensors --heads 4 --tokenizer gpt2:merges.txt some.gyt
 refused "--stride 193: a window has 192 positions" --load run --stride 193 some

@@ -75,12 +75,12 @@ static gyre_status_t begin_document(const eval_t *eval, results_t *r)
 /* No result is written over what is read. */
 static gyre_status_t check_apart(const eval_options_t *o, const char *flag, const char *path)
 {
-    const char *read = base_file_same(path, o->part.source.path) ? o->part.source.path : NULL;
-    for (size_t i = 0; !read && i < o->files; i++)
-        read = base_file_same(path, o->file[i]) ? o->file[i] : NULL;
-    return read ? gyre_fail(GYRE_ERR_INVALID, "%s %s would replace %s, which is read: name another file",
-                            flag, path, read)
-                : GYRE_OK;
+    for (size_t i = 0; i < o->files; i++)
+        if (base_file_same(path, o->file[i]))
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "--%s %s would replace %s, which is read: name another file with --%s", flag,
+                             path, o->file[i], flag);
+    return pipe_source_check_output(flag, path, o->part.source.path, o->tokenizer);
 }
 
 gyre_status_t results_open(eval_t *eval)
@@ -96,9 +96,9 @@ gyre_status_t results_open(eval_t *eval)
     if (base_file_same(o->json, o->logprobs))
         return gyre_fail(GYRE_ERR_INVALID, "--json %s and --logprobs %s are one file: name two", o->json,
                          o->logprobs);
-    gyre_status_t status = check_apart(o, "--json", o->json);
+    gyre_status_t status = check_apart(o, "json", o->json);
     if (status == GYRE_OK)
-        status = check_apart(o, "--logprobs", o->logprobs);
+        status = check_apart(o, "logprobs", o->logprobs);
     if (status == GYRE_OK)
         status = begin_document(eval, r);
     if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK) {

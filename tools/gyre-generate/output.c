@@ -39,13 +39,11 @@ static gyre_status_t no_memory(void)
 /* The log is not written over what is read. */
 static gyre_status_t check_apart(const generate_options_t *o)
 {
-    const char *read = base_file_same(o->logprobs, o->part.source.path) ? o->part.source.path
-                       : base_file_same(o->logprobs, o->prompt_file)    ? o->prompt_file
-                                                                        : NULL;
-    return read ? gyre_fail(GYRE_ERR_INVALID,
-                            "--logprobs %s would replace %s, which is read: name another file", o->logprobs,
-                            read)
-                : GYRE_OK;
+    if (base_file_same(o->logprobs, o->prompt_file))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--logprobs %s would replace %s, which is read: name another file with --logprobs",
+                         o->logprobs, o->prompt_file);
+    return pipe_source_check_output("logprobs", o->logprobs, o->part.source.path, o->tokenizer);
 }
 
 gyre_status_t output_open(const generate_options_t *options, const model_tokenizer_t *tokenizer,

@@ -90,6 +90,27 @@ refused "--tokenizer over/tokenizer.json is in the folder over/" --model config.
 train --load over --data model-json.gyt --save over/ --tokenizer over/tokenizer.json
 [ -e over/tokenizer.json ]
 
+# no output over a file of the tokenizer or in the folder of the model, also through a link
+cp -r model whole
+ln -s whole/config.json linked.json
+for output in report log trace save; do
+    refused "--$output ./other.json would replace other.json, which is read" --model config.json --data other-json.gyt \
+        --tokenizer other.json --$output ./other.json
+done
+refused "--report linked.json would replace a file of whole/, which is read" --load whole/ --data model-json.gyt --report linked.json
+refused "--log whole/model.safetensors would replace a file of whole" --load whole --data model-json.gyt --log whole/model.safetensors
+refused "--trace whole/tokenizer.json would replace a file of whole" --load whole --data model-json.gyt --trace whole/tokenizer.json
+refused "--save merges.txt would replace gpt2:merges.txt" --model config.json --data merges-txt.gyt --tokenizer gpt2:merges.txt \
+    --save merges.txt
+refused "--report whole/model.safetensors would replace whole/model.safetensors" --load whole/model.safetensors --heads 2 \
+    --data model-json.gyt --report whole/model.safetensors
+diff -r model whole
+# but weights are replaced by new ones, and what a run has left there by that of the next
+for again in 1 2; do
+    train --load whole --data model-json.gyt --report whole/report.html --log whole/log.jsonl --save whole/model.safetensors
+    [ -s whole/report.html ] && [ -s whole/log.jsonl ]
+done
+
 # data that does not say its tokenizer: one line, or what --tokenizer says of it is compared
 python3 -c 'import struct; open("ids.bin", "wb").write(struct.pack("<4000H", *(i * 7 % 257 for i in range(4000))))'
 plain=(--load model --data ids.bin --data-format nanogpt)

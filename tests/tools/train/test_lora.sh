@@ -71,6 +71,12 @@ want "on two ranks" 0
 check "the same weights" cmp -s "$W/again" "$W/weights"
 run "$TRAIN" "${LORA[@]}" --load-adapters "$W/peft" --steps 1 --save-adapters "$W/next"
 want "new adapters on top of them" 0
+cp -r "$W/peft" "$W/kept"
+for output in log report trace save; do
+    run "$TRAIN" "${DATA[@]}" --load "$W/base" --load-adapters "$W/kept" --steps 0 --$output "$W/kept/adapter_model.safetensors"
+    want "--$output over the adapters" 2 "--$output $W/kept/adapter_model.safetensors would replace a file of $W/kept, which is read"
+done
+check "they are as they were" diff -r "$W/peft" "$W/kept"
 spoil() { # NAME PATTERN PYTHON: the configuration c, or the names of tensors n, changed
     rm -rf "$W/bad"
     cp -r "$W/peft" "$W/bad"
