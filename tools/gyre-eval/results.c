@@ -101,10 +101,8 @@ gyre_status_t results_open(eval_t *eval)
         status = check_apart(o, "logprobs", o->logprobs);
     if (status == GYRE_OK)
         status = begin_document(eval, r);
-    if (status == GYRE_OK && o->logprobs && (status = base_file_begin(o->logprobs, &r->log)) == GYRE_OK) {
-        unfinished_watch(&r->log);
+    if (status == GYRE_OK && o->logprobs && (status = unfinished_begin(o->logprobs, &r->log)) == GYRE_OK)
         r->logs = 1;
-    }
     return status;
 }
 

@@ -61,10 +61,8 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     *out = o;
     status = check_apart(options);
     if (status == GYRE_OK && options->logprobs &&
-        (status = base_file_begin(options->logprobs, &o->log)) == GYRE_OK) {
-        unfinished_watch(&o->log);
+        (status = unfinished_begin(options->logprobs, &o->log)) == GYRE_OK)
         o->logs = 1;
-    }
     if (status == GYRE_OK && options->echo && !options->lines) {
         fwrite(prompts->text + prompts->begin[0], 1, prompts->end[0] - prompts->begin[0], stdout);
         fflush(stdout);
