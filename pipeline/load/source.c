@@ -366,11 +366,19 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
-/* No file of a model, but of a run. */
+/* 1: a file by this name in a model's folder may be an earlier run's own report, log, trace or result. */
 static int is_of_run(const char *name)
 {
+    static const char *const models[] = {"config",       "generation_config", "tokenizer", "vocab",
+                                         "added_tokens", "special_tokens",    "adapter",   "chat",
+                                         "index"};
     const char *dot = strrchr(name, '.');
-    return dot && (strcmp(dot, ".html") == 0 || strcmp(dot, ".jsonl") == 0);
+    if (!dot || (strcmp(dot, ".html") != 0 && strcmp(dot, ".json") != 0 && strcmp(dot, ".jsonl") != 0))
+        return 0;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (strcmp(dot, ".json") == 0 && strstr(name, models[i]))
+            return 0;
+    return 1;
 }
 
 /* 1: `path` is a file of a model in `folder`, maybe by another name. */
