@@ -8,9 +8,16 @@ unset "${!GYRE_@}"
 DEADLINE=220
 run python3 tests/layouts/check --short
 want "layouts do not change results" 0
-check "all of them were tried" grep -qE '^23 passed, 0 failed$' "$W/out"
+python3 tests/layouts/check --short --list >"$W/list" 2>"$W/err"
+check "--list counts them" grep -qx '25 layouts' "$W/list"
+sed -i '$d' "$W/list"
+if grep -q '^skipped bf16 by tiles' "$W/out"; then
+    leave_out "products by tiles, which this processor lacks"
+    sed -i '/^bf16 by tiles/d' "$W/list"
+fi
+check "all of them were tried" grep -qx "$(wc -l <"$W/list") passed, 0 failed" "$W/out"
 sed -n 's/^ok *//p' "$W/out" >"$W/tried"
-check "and --list has them" diff "$W/tried" <(python3 tests/layouts/check --short --list | sed '$d')
+check "and --list has them" diff "$W/tried" "$W/list"
 run python3 tests/layouts/recipes --short
 want "recipes train in their layouts" 0
 check "both of them" grep -qE '^[1-9][0-9]* passed, 0 failed$' "$W/out"
