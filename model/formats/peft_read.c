@@ -18,6 +18,7 @@ struct model_peft {
     model_family_t family;
     hf_files_t files;
     float scale;
+    size_t rank;
 };
 
 static gyre_status_t no_memory(const char *folder)
@@ -30,9 +31,10 @@ static gyre_status_t no_memory(const char *folder)
 /* What changes the sum W + scale B A. */
 static gyre_status_t check_config(const char *path, const json_t *config)
 {
-    static const char *const off[] = {"use_dora",         "modules_to_save", "rank_pattern",
-                                      "alpha_pattern",    "lora_bias",       "trainable_token_indices",
-                                      "target_parameters"};
+    static const char *const off[] = {
+        "use_dora",         "modules_to_save",         "rank_pattern",      "alpha_pattern",
+        "lora_bias",        "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+        "layer_replication"};
     const char *type = json_string_value(json_object_get(config, "peft_type")),
                *bias = json_string_value(json_object_get(config, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
@@ -41,6 +43,12 @@ static gyre_status_t check_config(const char *path, const json_t *config)
     if (bias && strcmp(bias, "none") != 0)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: bias is %.40s: adapters without biases are read", path,
                          bias);
+    /* Others change the base's weights before training (pissa, olora, corda ...). */
+    const json_t *begun = json_object_get(config, "init_lora_weights");
+    if (json_is_string(begun) && strcmp(json_string_value(begun), "gaussian") != 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "%s: init_lora_weights is %.40s: merge the adapters with PEFT (merge_and_unload)",
+                         path, json_string_value(begun));
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
         const json_t *value = json_object_get(config, off[i]);
         const int empty = !value || json_is_null(value) || json_is_false(value) ||
@@ -53,7 +61,7 @@ static gyre_status_t check_config(const char *path, const json_t *config)
     return GYRE_OK;
 }
 
-static gyre_status_t read_config(const char *folder, float *scale)
+static gyre_status_t read_config(const char *folder, float *scale, size_t *r)
 {
     char path[PATH_MAX];
     json_t *config = NULL;
@@ -64,10 +72,11 @@ static gyre_status_t read_config(const char *folder, float *scale)
         status = check_config(path, config);
     const double rank = json_number_value(json_object_get(config, "r")),
                  alpha = json_number_value(json_object_get(config, "lora_alpha"));
-    if (status == GYRE_OK && (!(rank >= 1) || !isfinite(alpha)))
+    if (status == GYRE_OK && (!(rank >= 1 && rank <= 1e9) || !isfinite(alpha)))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: r and lora_alpha are not numbers of adapters", path);
     if (status == GYRE_OK)
         *scale = (float)(alpha / (json_is_true(json_object_get(config, "use_rslora")) ? sqrt(rank) : rank));
+    *r = status == GYRE_OK ? (size_t)rank : 0;
     json_decref(config);
     return status;
 }
@@ -124,10 +133,12 @@ static gyre_status_t check_module(const model_peft_t *peft, const model_tensor_t
     sides(tensor, &in, &out);
     factor_name(tensor, 'A', name);
     json_object_del(rest, name);
-    if (!b || side(a, 0) == 0 || side(a, 0) != side(b, 1) || side(a, 1) != in || side(b, 0) != out)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s: %s and its lora_B are not [R, %zu] and [%zu, R]: they are another model's",
-                         peft->files.path, name, in, out);
+    if (!b || side(a, 0) != peft->rank || side(b, 1) != peft->rank || side(a, 1) != in || side(b, 0) != out)
+        return gyre_fail(
+            GYRE_ERR_FORMAT,
+            "%s: %s and its lora_B are not [%zu, %zu] and [%zu, %zu], for the r of the configuration: they "
+            "are another model's",
+            peft->files.path, name, peft->rank, in, out, peft->rank);
     for (int i = 0; i < 2; i++) {
         const char *type = json_string_value(json_object_get(i ? b : a, "dtype"));
         if (!type || !hf_type_is_read(type))
@@ -167,7 +178,7 @@ gyre_status_t model_peft_open(const char *folder, const model_params_t *params, 
     if (!peft)
         return no_memory(folder);
     peft->params = params;
-    gyre_status_t status = read_config(folder, &peft->scale);
+    gyre_status_t status = read_config(folder, &peft->scale, &peft->rank);
     if (status == GYRE_OK)
         status = model_config_family(&params->config, &peft->family);
     if (status == GYRE_OK)

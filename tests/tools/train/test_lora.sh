@@ -99,9 +99,12 @@ spoil "another method" "adapter_config.json: peft_type is IA3: LORA is read" 'c[
 spoil "DoRA" "use_dora is set: merge the adapters with PEFT" 'c["use_dora"] = True'
 spoil "ranks by pattern" "rank_pattern is set" 'c["rank_pattern"] = {"c_fc": 2}'
 spoil "biases" "bias is all" 'c["bias"] = "all"'
+spoil "another base" "init_lora_weights is pissa: merge the adapters with PEFT" 'c["init_lora_weights"] = "pissa"'
+spoil "adapters of some tokens" "alora_invocation_tokens is set" 'c["alora_invocation_tokens"] = [1]'
+spoil "another rank" "are not \[8, [0-9]+\] and \[[0-9]+, 8\], for the r of the configuration" 'c["r"] = 8'
 spoil "no scale" "r and lora_alpha are not numbers" 'c["r"] = 0'
 spoil "another module" "base_model.model.transformer.h.7.mlp.c_proj.lora_[AB].weight is for no matrix of the model's" 'n = n.replace("h.1.mlp.c_proj", "h.7.mlp.c_proj")'
-spoil "another shape" "lora_A.weight and its lora_B are not \[R, 32\] and \[128, R\]" 'n = n.replace("[128,4]", "[4,128]")'
+spoil "another shape" "lora_A.weight and its lora_B are not \[4, 32\] and \[128, 4\]" 'n = n.replace("[128,4]", "[4,128]")'
 
 # --- the merged model ---
 check "weights without adapters keep their bits, others do not" python3 - "$W/base" "$W/merged" <<'PY'
