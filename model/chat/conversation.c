@@ -24,6 +24,7 @@ struct model_chat {
     model_symbol_t *symbol; /* [symbols], of the tokenizer */
     size_t symbols;
     unsigned char begins[256]; /* 1: a symbol begins with this byte */
+    size_t longest;            /* bytes of the longest symbol */
     model_token_t *own;        /* [owns]: symbols of the template, which messages do not give */
     size_t owns;
     /* what it adds for add_generation_prompt: without thoughts, where it knows these, and as it is */
@@ -67,7 +68,7 @@ static const model_symbol_t *symbol_at(const model_chat_t *chat, const char *tex
     size_t own = 0;
     if (bytes == 0 || !chat->begins[(unsigned char)*text])
         return NULL;
-    while (own < bytes && from[own] == 0)
+    while (own < bytes && own < chat->longest && from[own] == 0)
         own++;
     for (const model_symbol_t *one = chat->symbol; one < chat->symbol + chat->symbols; one++)
         if (one->count <= own && (!longest || one->count > longest->count) &&
@@ -96,6 +97,7 @@ static gyre_status_t own_of_text(model_chat_t *chat, const char *program)
     for (size_t i = 0; status == GYRE_OK && i < chat->symbols; i++) {
         const model_symbol_t *one = &chat->symbol[i];
         chat->begins[one->bytes[0]] = 1;
+        chat->longest = one->count > chat->longest ? one->count : chat->longest;
         if (memmem(program, strlen(program), one->bytes, one->count))
             status = add_own(chat, one->id);
     }
@@ -333,24 +335,29 @@ static size_t answer_end(const model_chat_t *chat, const jinja_output_t *out, si
 }
 
 /* Marks in out->generated what is learned. */
-static void mark_answers(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
+static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
 {
-    if (jinja_marks(chat->program))
-        return;
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-        size_t first = 0, end = out->bytes;
-        if (!role || strcmp(role, "assistant") != 0)
-            continue;
-        while (first < out->bytes && out->from[first] != i + 1)
-            first++;
-        while (end > first && out->from[end - 1] != i + 1)
-            end--;
-        if (first == end)
-            continue;
-        first = answer_begin(chat, out, first);
-        memset(out->generated + first, 1, answer_end(chat, out, end) - first);
+    typedef struct {
+        size_t begin, end; /* of the message's own characters */
+    } place_t;
+    const size_t count = json_array_size(messages);
+    place_t *place = jinja_marks(chat->program) ? NULL : calloc(count + 1, sizeof *place);
+    if (!place)
+        return jinja_marks(chat->program) ? GYRE_OK : no_memory();
+    for (size_t at = 0; at < out->bytes; at++) {
+        place_t *of = out->from[at] <= count ? &place[out->from[at]] : &place[0]; /* 0: the program's own */
+        of->begin = of->end ? of->begin : at;
+        of->end = at + 1;
     }
+    for (size_t i = 1; i <= count; i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, i - 1), "role"));
+        if (!role || strcmp(role, "assistant") != 0 || !place[i].end)
+            continue;
+        const size_t begin = answer_begin(chat, out, place[i].begin);
+        memset(out->generated + begin, 1, answer_end(chat, out, place[i].end) - begin);
+    }
+    free(place);
+    return GYRE_OK;
 }
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
@@ -437,9 +444,10 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
     gyre_status_t status = render(chat, messages, &text);
     if (status != GYRE_OK)
         return of_template(chat->name, status);
-    mark_answers(chat, messages, &text);
+    status = mark_answers(chat, messages, &text);
     model_encoder_refuse(encoder, chat->own, chat->owns);
-    status = add_output(&run, chat, &text);
+    if (status == GYRE_OK)
+        status = add_output(&run, chat, &text);
     model_encoder_refuse(encoder, NULL, 0);
     jinja_output_free(&text);
     return status;

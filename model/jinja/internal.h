@@ -207,7 +207,10 @@ void jinja_put(jinja_run_t *run, jinja_list_t *map, jinja_value_t key, jinja_val
 const jinja_value_t *jinja_find(const jinja_list_t *map, const char *key, size_t bytes);
 const jinja_value_t *jinja_look(const jinja_list_t *map, jinja_value_t key);
 int jinja_true(jinja_value_t value);
-int jinja_equal(jinja_value_t a, jinja_value_t b);
+int jinja_equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b);
+/* Counts steps; a method or filter of a text counts one for so many of its bytes. 0: an error. */
+enum { JINJA_STEP_BYTES = 64 };
+int jinja_steps(jinja_run_t *run, size_t steps);
 const char *jinja_kind_name(jinja_value_t value);
 /* What str() makes of a value. */
 const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value);

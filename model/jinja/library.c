@@ -57,7 +57,7 @@ static int contains(jinja_run_t *run, jinja_value_t in, jinja_value_t value)
         return jinja_look(in.list, value) != NULL;
     const jinja_list_t *items = jinja_items(run, in);
     for (size_t i = 0; items && i < items->count; i++)
-        if (jinja_equal(items->item[i], value))
+        if (jinja_equal(run, items->item[i], value))
             return 1;
     return 0;
 }
@@ -65,7 +65,7 @@ static int contains(jinja_run_t *run, jinja_value_t in, jinja_value_t value)
 int jinja_compare(jinja_run_t *run, const char *sign, jinja_value_t a, jinja_value_t b)
 {
     if (strcmp(sign, "==") == 0 || strcmp(sign, "!=") == 0)
-        return jinja_equal(a, b) == (*sign == '=');
+        return jinja_equal(run, a, b) == (*sign == '=');
     if (strcmp(sign, "in") == 0)
         return contains(run, b, a);
     if (strcmp(sign, "not in") == 0)
@@ -422,6 +422,8 @@ static const struct {
                {"tojson", jinja_to_json}};
 jinja_value_t jinja_filter(jinja_run_t *run, const char *name, jinja_value_t value, jinja_arguments_t with)
 {
+    if (value.kind == VALUE_TEXT && !jinja_steps(run, value.text->bytes / JINJA_STEP_BYTES))
+        return JINJA_NONE;
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
         if (strcmp(filters[i].name, name) == 0)
             return filters[i].of(run, value, with);

@@ -305,7 +305,8 @@ jinja_value_t jinja_call_method(jinja_run_t *run, const char *name, jinja_value_
         i++;
     if (of.kind != VALUE_TEXT || !of_texts[i].of)
         return jinja_fail(run, "the method %s of %s is not supported", name, jinja_kind_name(of));
-    return of_texts[i].of(run, of.text, with);
+    return jinja_steps(run, of.text->bytes / JINJA_STEP_BYTES) ? of_texts[i].of(run, of.text, with)
+                                                               : JINJA_NONE;
 }
 
 /* ---- tojson -------------------------------------------------------------------------------------------- */

@@ -16,13 +16,19 @@ static int fails(const jinja_run_t *run)
     return run->status != GYRE_OK;
 }
 
+int jinja_steps(jinja_run_t *run, size_t steps)
+{
+    run->steps += steps;
+    if (run->steps > STEPS)
+        jinja_fail(run, "the program takes more than %d steps", STEPS);
+    return !fails(run);
+}
+
 /* Counts a step at a node. 0: an error. */
 static int at(jinja_run_t *run, const jinja_node_t *node)
 {
     run->line = node->line;
-    if (++run->steps > STEPS)
-        jinja_fail(run, "the program takes more than %d steps", STEPS);
-    return !fails(run);
+    return jinja_steps(run, 1);
 }
 
 /* ---- names --------------------------------------------------------------------------------------------- */

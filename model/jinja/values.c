@@ -105,11 +105,35 @@ void jinja_push(jinja_run_t *run, jinja_list_t *list, jinja_value_t value)
         list->item[list->count++] = value;
 }
 
+static int is_number(jinja_value_t value)
+{
+    return value.kind == VALUE_INT || value.kind == VALUE_BOOL;
+}
+
+static int is_list(jinja_value_t value)
+{
+    return value.kind == VALUE_LIST || value.kind == VALUE_MAP;
+}
+
+/* Of what has no parts; lists and maps are the same only as themselves. */
+static int same(jinja_value_t a, jinja_value_t b)
+{
+    if (is_number(a) && is_number(b))
+        return a.number == b.number;
+    if (a.kind != b.kind)
+        return 0;
+    if (a.kind == VALUE_UNDEFINED || a.kind == VALUE_NONE)
+        return 1;
+    if (a.kind == VALUE_TEXT)
+        return a.text->bytes == b.text->bytes && memcmp(a.text->text, b.text->text, a.text->bytes) == 0;
+    return a.list == b.list;
+}
+
 /* The place of a key, or the map's count. */
 static size_t place_of(const jinja_list_t *map, jinja_value_t key)
 {
     size_t i = 0;
-    while (i < map->count && !jinja_equal(map->item[2 * i], key))
+    while (i < map->count && !same(map->item[2 * i], key))
         i++;
     return i;
 }
@@ -162,32 +186,28 @@ int jinja_true(jinja_value_t value)
     return 1;
 }
 
-static int is_number(jinja_value_t value)
+static int equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b, int depth)
 {
-    return value.kind == VALUE_INT || value.kind == VALUE_BOOL;
-}
-
-int jinja_equal(jinja_value_t a, jinja_value_t b)
-{
-    if (is_number(a) && is_number(b))
-        return a.number == b.number;
-    if (a.kind != b.kind)
-        return 0;
-    if (a.kind == VALUE_UNDEFINED || a.kind == VALUE_NONE)
-        return 1;
-    if (a.kind == VALUE_TEXT)
-        return a.text->bytes == b.text->bytes && memcmp(a.text->text, b.text->text, a.text->bytes) == 0;
-    if (a.kind != VALUE_LIST && a.kind != VALUE_MAP)
-        return a.list == b.list;
-    if (a.list->count != b.list->count)
+    enum { DEEPEST = 100 };
+    if (same(a, b) || a.kind != b.kind || !is_list(a))
+        return same(a, b);
+    if (depth == DEEPEST)
+        jinja_fail(run, "values are compared that are nested more than %d deep", DEEPEST);
+    if (a.list->count != b.list->count || depth == DEEPEST)
         return 0;
     for (size_t i = 0; i < a.list->count; i++) {
         const jinja_value_t *other =
             a.kind == VALUE_LIST ? &b.list->item[i] : jinja_look(b.list, a.list->item[2 * i]);
-        if (!other || !jinja_equal(a.list->item[a.kind == VALUE_LIST ? i : 2 * i + 1], *other))
+        if (!jinja_steps(run, 1) || !other ||
+            !equal(run, a.list->item[a.kind == VALUE_LIST ? i : 2 * i + 1], *other, depth + 1))
             return 0;
     }
     return 1;
+}
+
+int jinja_equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b)
+{
+    return equal(run, a, b, 0);
 }
 
 const char *jinja_kind_name(jinja_value_t value)

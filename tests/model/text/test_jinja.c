@@ -141,6 +141,15 @@ static void refusals(void **state)
         {"{{ 9223372036854775807 + 1 }}", "beyond 2^63"},
         {"{{ range(1000000) }}", "more than 100,000"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"},
+        {"{% set s = namespace(a=[], b=[]) %}{% for i in range(100000) %}{% set s.a = [s.a] %}"
+         "{% set s.b = [s.b] %}{% endfor %}{{ s.a == s.b }}",
+         "nested more than 100 deep"},
+        {"{% set s = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set s.a = [s.a, s.a] %}"
+         "{% set s.b = [s.b, s.b] %}{% endfor %}{{ s.a == s.b }}",
+         "more than 10000000 steps"},
+        {"{% set s = namespace(t='0123456789abcdef') %}{% for i in range(16) %}{% set s.t = s.t + s.t %}"
+         "{% endfor %}{% for i in range(10000) %}{{ s.t | length }}{{ s.t.find('z') }}{% endfor %}",
+         "more than 10000000 steps"},
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "takes more than"},
         {"{% set ns = namespace(a='0123456789') %}{% for i in range(40) %}{% set ns.a = ns.a + ns.a %}"
          "{% endfor %}",
