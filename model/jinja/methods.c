@@ -389,6 +389,8 @@ jinja_value_t jinja_to_json(jinja_run_t *run, jinja_value_t value, jinja_argumen
     if ((ascii && jinja_true(*ascii)) || jinja_argument(with, 2, "separators") ||
         jinja_argument(with, 3, "sort_keys"))
         return jinja_fail(run, "tojson takes indent and no other argument here");
+    if (indent > 64)
+        return jinja_fail(run, "tojson takes an indent of up to 64");
     put_json(run, &buffer, value, indent, 0);
     return jinja_taken(run, &buffer);
 }
