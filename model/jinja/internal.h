@@ -171,6 +171,8 @@ typedef struct {
     gyre_status_t status;
     const char *date;
     size_t steps;
+    size_t given;   /* bytes of the conversation's texts */
+    size_t buffers; /* bytes that buffers take */
     int depth, generating;
     int leaving; /* 1: break, 2: continue */
     jinja_frame_t *frame;

@@ -10,7 +10,9 @@
 #include "base/utf8.h"
 #include "model/jinja/internal.h"
 
-#define MOST_BYTES ((size_t)1 << 28) /* of a run's memory, and of its output */
+/* A run's memory: so much, and so much for each byte of its conversation. */
+#define MOST_BYTES ((size_t)1 << 28)
+enum { BYTES_PER_BYTE = 64, BUFFER_BYTES = 6 /* of a buffer's arrays for one of its text */ };
 
 jinja_value_t jinja_fail(jinja_run_t *run, const char *format, ...)
 {
@@ -24,11 +26,18 @@ jinja_value_t jinja_fail(jinja_run_t *run, const char *format, ...)
     return JINJA_UNDEFINED;
 }
 
+/* 0: an error, since the run would have more than it may. */
+static int may_take(jinja_run_t *run, size_t bytes)
+{
+    const size_t most = MOST_BYTES + run->given * BYTES_PER_BYTE;
+    if (bytes > most || run->arena.bytes + run->buffers > most - bytes)
+        jinja_fail(run, "the program takes more than %zu MiB for this conversation", most >> 20);
+    return run->status == GYRE_OK;
+}
+
 void *jinja_take(jinja_run_t *run, size_t count, size_t size)
 {
-    if (run->arena.bytes > MOST_BYTES)
-        jinja_fail(run, "the program takes more than %zu MiB", MOST_BYTES >> 20);
-    void *made = run->status == GYRE_OK ? base_arena_alloc(&run->arena, count, size) : NULL;
+    void *made = may_take(run, count * size) ? base_arena_alloc(&run->arena, count, size) : NULL;
     if (!made && run->status == GYRE_OK)
         run->status = jinja_no_memory();
     return made;
@@ -342,6 +351,7 @@ void jinja_strip(const jinja_text_t *text, const jinja_text_t *set, int left, in
 static jinja_value_t text_from(jinja_run_t *run, const json_t *value, uint32_t from)
 {
     const size_t bytes = json_string_length(value);
+    run->given += bytes;
     uint32_t *all = from ? jinja_take(run, bytes + 1, sizeof *all) : NULL;
     for (size_t i = 0; all && i < bytes; i++)
         all[i] = from;
@@ -393,10 +403,9 @@ void jinja_add(jinja_run_t *run, jinja_buffer_t *buffer, const jinja_text_t *tex
         return;
     if (buffer->room - buffer->bytes < text->bytes) {
         const size_t room = 2 * buffer->room + text->bytes + 256;
-        if (room > MOST_BYTES) {
-            jinja_fail(run, "a text has more than %zu MiB", MOST_BYTES >> 20);
+        const size_t more = (room - buffer->room) * BUFFER_BYTES;
+        if (!may_take(run, more))
             return;
-        }
         char *grown = realloc(buffer->text, room);
         buffer->text = grown ? grown : buffer->text;
         uint32_t *from = grown ? realloc(buffer->from, room * sizeof *from) : NULL;
@@ -408,6 +417,7 @@ void jinja_add(jinja_run_t *run, jinja_buffer_t *buffer, const jinja_text_t *tex
         }
         buffer->generated = generated;
         buffer->room = room;
+        run->buffers += more;
     }
     memcpy(buffer->text + buffer->bytes, text->text, text->bytes);
     if (text->from)
@@ -427,6 +437,7 @@ jinja_value_t jinja_taken(jinja_run_t *run, jinja_buffer_t *buffer)
         memcpy(text, buffer->text, bytes);
         memcpy(from, buffer->from, bytes * sizeof *from);
     }
+    run->buffers -= buffer->room * BUFFER_BYTES;
     jinja_buffer_free(buffer);
     return from ? jinja_text(run, text, bytes, from) : JINJA_UNDEFINED;
 }

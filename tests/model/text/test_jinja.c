@@ -141,6 +141,9 @@ static void refusals(void **state)
         {"{{ 9223372036854775807 + 1 }}", "beyond 2^63"},
         {"{{ range(1000000) }}", "more than 100,000"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"},
+        {"{% set s = namespace(t='0123456789abcdef') %}{% for i in range(18) %}{% set s.t = s.t + s.t %}"
+         "{% endfor %}{% for i in range(100) %}{{ s.t }}{% endfor %}",
+         "more than 256 MiB for this conversation"},
         {"{{ [[1]] | tojson(indent=4611686018427387904) }}", "an indent of up to 64"},
         {"{% set s = namespace(a=[], b=[]) %}{% for i in range(100000) %}{% set s.a = [s.a] %}"
          "{% set s.b = [s.b] %}{% endfor %}{{ s.a == s.b }}",
