@@ -227,6 +227,9 @@ const char *jinja_kind_name(jinja_value_t value)
     return names[value.kind];
 }
 
+/* The name of what a conversation has and this does not read. */
+static const char number_with_point[] = "a number with a point";
+
 const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
 {
     static const jinja_text_t none = {"None", NULL, 4}, yes = {"True", NULL, 4}, no = {"False", NULL, 5},
@@ -234,6 +237,8 @@ const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
     char *number;
     switch (value.kind) {
     case VALUE_UNDEFINED:
+        if (value.name == number_with_point)
+            jinja_fail(run, "%s is taken for a text, which is not supported", value.name);
         return &empty;
     case VALUE_NONE:
         return &none;
@@ -374,7 +379,7 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
     case JSON_NULL:
         return JINJA_NONE;
     case JSON_REAL:
-        return (jinja_value_t){.kind = VALUE_UNDEFINED, .name = "a number with a point"};
+        return (jinja_value_t){.kind = VALUE_UNDEFINED, .name = number_with_point};
     case JSON_ARRAY:
     case JSON_OBJECT:
         break;

@@ -123,6 +123,7 @@ static void refusals(void **state)
         {"{{ 1 is callable }}", "the test callable is not supported"},
         {"{{ 1 / 2 }}", "the operator / is not supported"},
         {"{{ 1.5 }}", "numbers with a point"},
+        {"{{ messages[-1].share }}", "a number with a point is taken for a text"},
         {"{{ 'a'.title() }}", "the method title of a text is not supported"},
         {"{{ cycler(1) }}", "'cycler' is undefined, or not supported"},
         {"{{ messages[0].x.y }}", "'x' is undefined"},
