@@ -366,19 +366,23 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
-/* 1: a file by this name in a model's folder may be an earlier run's own report, log, trace or result. */
-static int is_of_run(const char *name)
+/* 1: a file by this name belongs to a model's folder: weights, tokenizer, configuration. Others there may be
+ * an earlier run's own report, log or result. */
+static int is_of_model(const char *name)
 {
-    static const char *const models[] = {"config",       "generation_config", "tokenizer", "vocab",
-                                         "added_tokens", "special_tokens",    "adapter",   "chat",
-                                         "index"};
+    static const char *const always[] = {".safetensors", ".bin", ".model", ".jinja", ".tiktoken"};
+    static const char *const texts[] = {"config", "generation_config", "tokenizer", "vocab", "added_tokens",
+                                        "merges", "special_tokens",    "adapter",   "chat",  "index"};
     const char *dot = strrchr(name, '.');
-    if (!dot || (strcmp(dot, ".html") != 0 && strcmp(dot, ".json") != 0 && strcmp(dot, ".jsonl") != 0))
+    for (size_t i = 0; dot && i < sizeof always / sizeof always[0]; i++)
+        if (strcmp(dot, always[i]) == 0)
+            return 1;
+    if (!dot || (strcmp(dot, ".json") != 0 && strcmp(dot, ".txt") != 0))
         return 0;
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        if (strcmp(dot, ".json") == 0 && strstr(name, models[i]))
-            return 0;
-    return 1;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strstr(name, texts[i]))
+            return 1;
+    return 0;
 }
 
 /* 1: `path` is a file of a model in `folder`, maybe by another name. */
@@ -389,7 +393,7 @@ static int is_in_folder(const char *path, const char *folder)
     int found = 0;
     for (const struct dirent *entry; names && !found && (entry = readdir(names));) {
         const int n = snprintf(file, sizeof file, "%s/%s", folder, entry->d_name);
-        found = n < (int)sizeof file && !is_of_run(entry->d_name) && base_file_same(path, file);
+        found = n < (int)sizeof file && is_of_model(entry->d_name) && base_file_same(path, file);
     }
     if (names)
         closedir(names);
