@@ -172,11 +172,14 @@ static ucs_status_ptr_t await(ucs_status_ptr_t request, base_time_t until, int b
     if (!UCS_PTR_IS_PTR(request))
         return NULL;
     while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+        const int idle = ucx_poll(NULL) == 0;
         if (base_now() >= until)
-            return request;
-        if (ucx_poll(NULL) == 0 && breathe)
+            break;
+        if (idle && breathe)
             ucx_breathe();
     }
+    if (ucp_request_check_status(request) == UCS_INPROGRESS)
+        return request;
     ucp_request_free(request);
     return NULL;
 }
@@ -233,10 +236,10 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;
         if (!peer || peer->failed != UCS_OK || !peer->ep || !peer->ready)
             continue;
-        if (peer->late)
-            ucx_poll(NULL);
         peer->late = await(peer->late, 0, 0);
-        if (peer->late || ucx_busy_elsewhere(ug, peer)) {
+        if (peer->late)
+            continue;
+        if (ucx_busy_elsewhere(ug, peer)) {
             ucx_poll(NULL);
         } else { /* peers stay listed while a group is there */
             ucs_status_ptr_t late = await(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
