@@ -279,15 +279,14 @@ gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot list the network interfaces");
-    enum { NONE, SPARE, OTHER }; /* a spare one is of 169.254.0.0/16 */
+    enum { NONE, SPARE, OTHER, PREFERRED }; /* how good it is; a spare one is of 169.254.0.0/16 */
     int found = NONE, link_local = 0;
     for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         boot_addr_t addr;
         if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
             continue;
         int f = i->ifa_addr->sa_family;
-        const int spare = boot_is_link_local_v4(i->ifa_addr);
-        if ((f != AF_INET && f != AF_INET6) || (found == OTHER && f != family) || (found && spare))
+        if (f != AF_INET && f != AF_INET6)
             continue;
         memset(&addr, 0, sizeof(addr));
         memcpy(&addr, i->ifa_addr, f == AF_INET ? sizeof(addr.v4) : sizeof(addr.v6));
@@ -295,10 +294,11 @@ gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
             link_local = 1;
             continue;
         }
-        *out = addr;
-        found = spare ? SPARE : OTHER;
-        if (f == family && !spare)
-            break;
+        const int good = boot_is_link_local_v4(i->ifa_addr) ? SPARE : f == family ? PREFERRED : OTHER;
+        if (good > found) {
+            *out = addr;
+            found = good;
+        }
     }
     freeifaddrs(all);
     if (!found)
