@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "model/chat/internal.h"
 #include "model/chat/templates.h"
@@ -26,7 +27,7 @@ struct model_chat {
     unsigned char begins[256]; /* 1: a symbol begins with this byte */
     size_t longest;            /* bytes of the longest symbol */
     model_token_t *own;        /* [owns]: symbols of the template, which messages do not give */
-    size_t owns;
+    size_t owns, own_room;
     /* what it adds for add_generation_prompt: without thoughts, where it knows these, and as it is */
     char *prompt[PROMPTS];
 };
@@ -82,10 +83,8 @@ static gyre_status_t add_own(model_chat_t *chat, model_token_t id)
     for (size_t i = 0; i < chat->owns; i++)
         if (chat->own[i] == id)
             return GYRE_OK;
-    model_token_t *grown = realloc(chat->own, (chat->owns + 1) * sizeof *grown);
-    if (!grown)
+    if (!base_grow(&chat->own, &chat->own_room, chat->owns, 1, sizeof *chat->own))
         return no_memory();
-    chat->own = grown;
     chat->own[chat->owns++] = id;
     return GYRE_OK;
 }
@@ -341,11 +340,13 @@ static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messag
         size_t begin, end; /* of the message's own characters */
     } place_t;
     const size_t count = json_array_size(messages);
-    place_t *place = jinja_marks(chat->program) ? NULL : calloc(count + 1, sizeof *place);
+    if (jinja_marks(chat->program))
+        return GYRE_OK;
+    place_t *place = calloc(count + 1, sizeof *place); /* the first: of the program */
     if (!place)
-        return jinja_marks(chat->program) ? GYRE_OK : no_memory();
+        return no_memory();
     for (size_t at = 0; at < out->bytes; at++) {
-        place_t *of = out->from[at] <= count ? &place[out->from[at]] : &place[0]; /* 0: the program's own */
+        place_t *of = &place[out->from[at]];
         of->begin = of->end ? of->begin : at;
         of->end = at + 1;
     }

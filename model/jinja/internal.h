@@ -190,6 +190,17 @@ typedef struct {
 #define JINJA_NONE      ((jinja_value_t){.kind = VALUE_NONE})
 #define JINJA_UNDEFINED ((jinja_value_t){.kind = VALUE_UNDEFINED, .name = "a value"})
 
+/* A truth value is a number, too, as in Python. */
+static inline int jinja_is_number(jinja_value_t value)
+{
+    return value.kind == VALUE_INT || value.kind == VALUE_BOOL;
+}
+
+static inline int jinja_fails(const jinja_run_t *run)
+{
+    return run->status != GYRE_OK;
+}
+
 /* values.c */
 jinja_value_t jinja_fail(jinja_run_t *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Zeros of the run's. NULL: no memory, or too much. */

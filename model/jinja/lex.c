@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "model/jinja/internal.h"
 
@@ -40,17 +41,9 @@ static jinja_word_t *add(lexer_t *lexer, jinja_word_kind_t kind, const char *tex
 {
     jinja_words_t *words = lexer->words;
     char *copy = words->status == GYRE_OK ? room_for(lexer, bytes) : NULL;
-    if (copy && words->count == words->room) {
-        const size_t room = 2 * words->room + 256;
-        jinja_word_t *grown = realloc(words->word, room * sizeof *grown);
-        if (!grown) {
-            words->status = jinja_no_memory();
-            return NULL;
-        }
-        words->word = grown;
-        words->room = room;
-    }
-    if (!copy)
+    if (copy && !base_grow(&words->word, &words->room, words->count, 1, sizeof *words->word))
+        words->status = jinja_no_memory();
+    if (words->status != GYRE_OK)
         return NULL;
     if (bytes > 0)
         memcpy(copy, text, bytes);

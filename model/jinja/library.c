@@ -7,11 +7,6 @@
 
 #include "model/jinja/internal.h"
 
-static int fails(const jinja_run_t *run)
-{
-    return run->status != GYRE_OK;
-}
-
 const jinja_value_t *jinja_argument(jinja_arguments_t with, size_t i, const char *name)
 {
     if (i < with.count)
@@ -25,7 +20,7 @@ int64_t jinja_number_argument(jinja_run_t *run, jinja_arguments_t with, size_t i
     const jinja_value_t *value = jinja_argument(with, i, name);
     if (!value || value->kind == VALUE_NONE)
         return usual;
-    if (value->kind != VALUE_INT && value->kind != VALUE_BOOL)
+    if (!jinja_is_number(*value))
         jinja_fail(run, "'%s' is %s, not a number", name, jinja_kind_name(*value));
     return value->number;
 }
@@ -70,8 +65,7 @@ int jinja_compare(jinja_run_t *run, const char *sign, jinja_value_t a, jinja_val
         return contains(run, b, a);
     if (strcmp(sign, "not in") == 0)
         return !contains(run, b, a);
-    const int numbers =
-        (a.kind == VALUE_INT || a.kind == VALUE_BOOL) && (b.kind == VALUE_INT || b.kind == VALUE_BOOL);
+    const int numbers = jinja_is_number(a) && jinja_is_number(b);
     int order = 0;
     if (numbers)
         order = (a.number > b.number) - (a.number < b.number);
@@ -103,11 +97,11 @@ static const char *compared_by(const char *test)
 
 static int is_divisible(jinja_run_t *run, jinja_value_t value, int64_t by)
 {
-    if (value.kind != VALUE_INT && value.kind != VALUE_BOOL)
+    if (!jinja_is_number(value))
         jinja_fail(run, "%s is no number", jinja_kind_name(value));
     else if (by == 0)
         jinja_fail(run, "a division by 0");
-    return !fails(run) && by != -1 ? value.number % by == 0 : 1;
+    return !jinja_fails(run) && by != -1 ? value.number % by == 0 : 1;
 }
 
 int jinja_test(jinja_run_t *run, const char *name, jinja_value_t value, jinja_arguments_t with)
@@ -116,7 +110,7 @@ int jinja_test(jinja_run_t *run, const char *name, jinja_value_t value, jinja_ar
     const char *sign = compared_by(name);
     if (sign && with.count != 1)
         jinja_fail(run, "the test '%s' takes one argument", name);
-    if (fails(run))
+    if (jinja_fails(run))
         return 0;
     if (sign)
         return jinja_compare(run, sign, value, with.item[0]);
@@ -133,7 +127,7 @@ int jinja_test(jinja_run_t *run, const char *name, jinja_value_t value, jinja_ar
     if (strcmp(name, "sequence") == 0 || strcmp(name, "iterable") == 0)
         return kind == VALUE_TEXT || kind == VALUE_LIST || kind == VALUE_MAP || kind == VALUE_UNDEFINED;
     if (strcmp(name, "number") == 0)
-        return kind == VALUE_INT || kind == VALUE_BOOL;
+        return jinja_is_number(value);
     if (strcmp(name, "integer") == 0)
         return kind == VALUE_INT;
     if (strcmp(name, "boolean") == 0)
@@ -197,7 +191,7 @@ static jinja_value_t filter_list(jinja_run_t *run, jinja_value_t value, jinja_ar
     (void)with;
     const jinja_list_t *items = jinja_items(run, value);
     jinja_value_t list = jinja_list(run);
-    for (size_t i = 0; !fails(run) && i < items->count; i++)
+    for (size_t i = 0; !jinja_fails(run) && i < items->count; i++)
         jinja_push(run, list.list, items->item[i]);
     return list;
 }
@@ -205,7 +199,7 @@ static jinja_value_t filter_list(jinja_run_t *run, jinja_value_t value, jinja_ar
 static jinja_value_t filter_reverse(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
     jinja_value_t list = filter_list(run, value, with);
-    if (fails(run))
+    if (jinja_fails(run))
         return list;
     jinja_list_t *items = list.list;
     for (size_t i = 0; i < items->count / 2; i++) {
@@ -216,7 +210,8 @@ static jinja_value_t filter_reverse(jinja_run_t *run, jinja_value_t value, jinja
     if (value.kind != VALUE_TEXT)
         return list;
     const jinja_value_t none = jinja_word(run, "");
-    return fails(run) ? none : jinja_call_method(run, "join", none, (jinja_arguments_t){&list, 1, NULL});
+    return jinja_fails(run) ? none
+                            : jinja_call_method(run, "join", none, (jinja_arguments_t){&list, 1, NULL});
 }
 
 static jinja_value_t filter_first(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
@@ -240,7 +235,7 @@ static jinja_value_t filter_join(jinja_run_t *run, jinja_value_t value, jinja_ar
     jinja_buffer_t buffer = {0};
     if (jinja_argument(with, 1, "attribute"))
         return jinja_fail(run, "the filter join with an attribute is not supported");
-    for (size_t i = 0; items && i < items->count && !fails(run); i++) {
+    for (size_t i = 0; items && i < items->count && !jinja_fails(run); i++) {
         if (i > 0 && given)
             jinja_add(run, &buffer, jinja_string(run, *given));
         jinja_add(run, &buffer, jinja_string(run, items->item[i]));
@@ -251,7 +246,7 @@ static jinja_value_t filter_join(jinja_run_t *run, jinja_value_t value, jinja_ar
 static jinja_value_t filter_int(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
     const int64_t usual = jinja_number_argument(run, with, 0, "default", 0);
-    if (value.kind == VALUE_INT || value.kind == VALUE_BOOL)
+    if (jinja_is_number(value))
         return jinja_int(value.number);
     if (value.kind == VALUE_UNDEFINED)
         return jinja_fail(run, "the filter int: '%.60s' is undefined", value.name);
@@ -282,7 +277,7 @@ static jinja_value_t filter_indent(jinja_run_t *run, jinja_value_t value, jinja_
     char spaces[64];
     memset(spaces, ' ', sizeof spaces);
     const jinja_text_t margin = {spaces, NULL, (size_t)width};
-    for (size_t done = 0, line = 0; done <= text->bytes && !fails(run); line++) {
+    for (size_t done = 0, line = 0; done <= text->bytes && !jinja_fails(run); line++) {
         const char *end = done < text->bytes ? memchr(text->text + done, '\n', text->bytes - done) : NULL;
         const size_t stop = end ? (size_t)(end - text->text) : text->bytes;
         const int empty = stop == done && !(blank && jinja_true(*blank));
@@ -304,7 +299,7 @@ static jinja_value_t filter_map(jinja_run_t *run, jinja_value_t value, jinja_arg
     jinja_value_t list = jinja_list(run);
     if (!name || name->kind != VALUE_TEXT)
         return jinja_fail(run, "the filter map takes the name of a filter, or attribute=");
-    for (size_t i = 0; !fails(run) && i < items->count; i++)
+    for (size_t i = 0; !jinja_fails(run) && i < items->count; i++)
         jinja_push(run, list.list,
                    attribute ? jinja_attribute(run, items->item[i], name->text->text, name->text->bytes)
                              : jinja_filter(run, name->text->text, items->item[i],
@@ -324,7 +319,7 @@ static jinja_value_t select_by(jinja_run_t *run, jinja_value_t value, jinja_argu
     const jinja_value_t *test = with.count > own ? &with.item[own] : NULL;
     if (test && test->kind != VALUE_TEXT)
         return jinja_fail(run, "a filter is given %s, not the name of a test", jinja_kind_name(*test));
-    for (size_t i = 0; !fails(run) && i < items->count; i++) {
+    for (size_t i = 0; !jinja_fails(run) && i < items->count; i++) {
         const jinja_value_t item = attribute ? jinja_attribute(run, items->item[i], with.item[0].text->text,
                                                                with.item[0].text->bytes)
                                              : items->item[i];
@@ -359,7 +354,7 @@ static jinja_value_t as_method(jinja_run_t *run, const char *name, jinja_value_t
                                jinja_arguments_t with)
 {
     jinja_value_t text = filter_string(run, value, with);
-    return fails(run) ? text : jinja_call_method(run, name, text, with);
+    return jinja_fails(run) ? text : jinja_call_method(run, name, text, with);
 }
 static jinja_value_t filter_upper(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
@@ -376,11 +371,11 @@ static jinja_value_t filter_capitalize(jinja_run_t *run, jinja_value_t value, ji
 static jinja_value_t filter_replace(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
     jinja_value_t list = jinja_list(run);
-    for (size_t i = 0; i < with.count && !fails(run); i++)
+    for (size_t i = 0; i < with.count && !jinja_fails(run); i++)
         jinja_push(run, list.list, i < 2 ? filter_string(run, with.item[i], with) : with.item[i]);
-    return fails(run) ? list
-                      : as_method(run, "replace", value,
-                                  (jinja_arguments_t){list.list->item, with.count, with.named});
+    return jinja_fails(run) ? list
+                            : as_method(run, "replace", value,
+                                        (jinja_arguments_t){list.list->item, with.count, with.named});
 }
 static jinja_value_t filter_items(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
@@ -453,7 +448,7 @@ static jinja_value_t numbers(jinja_run_t *run, jinja_arguments_t with)
             return jinja_fail(run, "range of none");
     if (with.count < 1 || with.count > 3 || step == 0)
         return jinja_fail(run, "range takes one to three numbers, and no step of 0");
-    for (int64_t i = begin; !fails(run) && (step > 0 ? i < two : i > two);) {
+    for (int64_t i = begin; !jinja_fails(run) && (step > 0 ? i < two : i > two);) {
         jinja_push(run, list.list, jinja_int(i));
         if (list.list->count > 100000)
             return jinja_fail(run, "range has more than 100,000 numbers");
@@ -495,8 +490,8 @@ jinja_value_t jinja_call_function(jinja_run_t *run, const char *name, jinja_argu
     if (with.count > 0)
         return jinja_fail(run, "the function %s with other arguments than NAME=VALUE is not supported", name);
     jinja_value_t made = jinja_map(run);
-    for (size_t i = 0; !fails(run) && i < with.named->count; i++)
+    for (size_t i = 0; !jinja_fails(run) && i < with.named->count; i++)
         jinja_put(run, made.list, with.named->item[2 * i], with.named->item[2 * i + 1]);
-    made.kind = fails(run) ? VALUE_UNDEFINED : *name == 'n' ? VALUE_NAMESPACE : VALUE_MAP;
+    made.kind = jinja_fails(run) ? VALUE_UNDEFINED : *name == 'n' ? VALUE_NAMESPACE : VALUE_MAP;
     return made;
 }

@@ -6,11 +6,6 @@
 
 #include "model/jinja/internal.h"
 
-static int fails(const jinja_run_t *run)
-{
-    return run->status != GYRE_OK;
-}
-
 /* ---- texts --------------------------------------------------------------------------------------------- */
 
 static jinja_value_t strip(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with, int left,
@@ -50,13 +45,13 @@ static jinja_value_t words(jinja_run_t *run, const jinja_text_t *text, int64_t m
 {
     jinja_value_t list = jinja_list(run);
     const jinja_text_t *rest = text;
-    while (!fails(run)) {
+    while (!jinja_fails(run)) {
         size_t begin, end, stop;
         jinja_strip(rest, NULL, 1, 0, &begin, &end);
         if (begin == end)
             break;
         rest = jinja_cut(run, rest, begin, end).text;
-        if (fails(run))
+        if (jinja_fails(run))
             break;
         for (stop = 0; stop < rest->bytes;) {
             const jinja_text_t tail = {rest->text + stop, NULL, rest->bytes - stop};
@@ -67,7 +62,7 @@ static jinja_value_t words(jinja_run_t *run, const jinja_text_t *text, int64_t m
         }
         const int last = most >= 0 && (int64_t)list.list->count >= most;
         jinja_push(run, list.list, jinja_cut(run, rest, 0, last ? rest->bytes : stop));
-        if (last || fails(run))
+        if (last || jinja_fails(run))
             break;
         rest = jinja_cut(run, rest, stop, rest->bytes).text;
     }
@@ -82,9 +77,9 @@ static jinja_value_t method_split(jinja_run_t *run, const jinja_text_t *text, ji
         return words(run, text, most);
     const jinja_text_t *sep = jinja_text_argument(run, with, 0, "sep");
     jinja_value_t list = jinja_list(run);
-    if (!fails(run) && sep->bytes == 0)
+    if (!jinja_fails(run) && sep->bytes == 0)
         return jinja_fail(run, "a text is split at nothing");
-    for (size_t done = 0, end; !fails(run) && done <= text->bytes; done = end + sep->bytes) {
+    for (size_t done = 0, end; !jinja_fails(run) && done <= text->bytes; done = end + sep->bytes) {
         end = most >= 0 && (int64_t)list.list->count >= most ? SIZE_MAX : place_of(text, done, sep);
         const size_t stop = end == SIZE_MAX ? text->bytes : end;
         jinja_push(run, list.list, jinja_cut(run, text, done, stop));
@@ -160,9 +155,9 @@ static jinja_value_t method_replace(jinja_run_t *run, const jinja_text_t *text, 
     int64_t left = jinja_number_argument(run, with, 2, "count", -1);
     jinja_buffer_t buffer = {0};
     size_t done = 0;
-    if (fails(run) || old->bytes == 0)
+    if (jinja_fails(run) || old->bytes == 0)
         return jinja_fail(run, "nothing is replaced by a text, which is not supported");
-    for (size_t at; !fails(run) && left != 0 && (at = place_of(text, done, old)) != SIZE_MAX; left--) {
+    for (size_t at; !jinja_fails(run) && left != 0 && (at = place_of(text, done, old)) != SIZE_MAX; left--) {
         jinja_add(run, &buffer, jinja_string(run, jinja_cut(run, text, done, at)));
         jinja_add(run, &buffer, new);
         done = at + old->bytes;
@@ -184,7 +179,7 @@ static jinja_value_t method_count(jinja_run_t *run, const jinja_text_t *text, ji
 {
     const jinja_text_t *part = jinja_text_argument(run, with, 0, "sub");
     int64_t count = 0;
-    if (fails(run) || part->bytes == 0 || with.count > 1)
+    if (jinja_fails(run) || part->bytes == 0 || with.count > 1)
         return jinja_fail(run, "count with these arguments is not supported");
     for (size_t at = 0; (at = place_of(text, at, part)) != SIZE_MAX; at += part->bytes)
         count++;
@@ -196,7 +191,7 @@ static jinja_value_t method_join(jinja_run_t *run, const jinja_text_t *text, jin
     const jinja_value_t *given = jinja_argument(with, 0, "iterable");
     const jinja_list_t *items = given ? jinja_items(run, *given) : NULL;
     jinja_buffer_t buffer = {0};
-    for (size_t i = 0; items && i < items->count && !fails(run); i++) {
+    for (size_t i = 0; items && i < items->count && !jinja_fails(run); i++) {
         if (items->item[i].kind != VALUE_TEXT)
             jinja_fail(run, "join of %s", jinja_kind_name(items->item[i]));
         if (i > 0)
@@ -284,11 +279,11 @@ static jinja_value_t call_map(jinja_run_t *run, const char *name, jinja_value_t 
         return found ? *found : usual ? *usual : JINJA_NONE;
     }
     jinja_value_t list = jinja_list(run);
-    for (size_t i = 0; !fails(run) && i < map.list->count; i++) {
+    for (size_t i = 0; !jinja_fails(run) && i < map.list->count; i++) {
         jinja_value_t one = map.list->item[2 * i + (*name == 'v')];
         if (*name == 'i') {
             one = jinja_list(run);
-            for (size_t k = 0; k < 2 && !fails(run); k++)
+            for (size_t k = 0; k < 2 && !jinja_fails(run); k++)
                 jinja_push(run, one.list, map.list->item[2 * i + k]);
         }
         jinja_push(run, list.list, one);
@@ -321,7 +316,7 @@ static void put_text(jinja_run_t *run, jinja_buffer_t *out, const jinja_text_t *
 {
     static const char known[] = "\"\"\\\\\nn\rr\tt\ff\bb";
     put(run, out, "\"");
-    for (size_t i = 0; i < text->bytes && !fails(run); i++) {
+    for (size_t i = 0; i < text->bytes && !jinja_fails(run); i++) {
         const char c = text->text[i];
         char escape[8] = {c, 0};
         if ((unsigned char)c < 0x20)
@@ -342,7 +337,7 @@ static void put_line(jinja_run_t *run, jinja_buffer_t *out, int64_t indent, int 
 {
     if (indent >= 0)
         put(run, out, "\n");
-    for (int64_t i = 0; i < indent * depth && !fails(run); i++)
+    for (int64_t i = 0; i < indent * depth && !jinja_fails(run); i++)
         put(run, out, " ");
 }
 
@@ -351,7 +346,7 @@ static void put_json(jinja_run_t *run, jinja_buffer_t *out, jinja_value_t value,
     const int map = value.kind == VALUE_MAP;
     if (depth > 100)
         jinja_fail(run, "tojson of what is nested too deeply");
-    if (fails(run))
+    if (jinja_fails(run))
         return;
     if (value.kind == VALUE_TEXT)
         put_text(run, out, value.text);
@@ -363,7 +358,7 @@ static void put_json(jinja_run_t *run, jinja_buffer_t *out, jinja_value_t value,
         jinja_fail(run, "tojson of %s", jinja_kind_name(value));
     else {
         put(run, out, map ? "{" : "[");
-        for (size_t i = 0; i < value.list->count && !fails(run); i++) {
+        for (size_t i = 0; i < value.list->count && !jinja_fails(run); i++) {
             if (i > 0)
                 put(run, out, indent >= 0 ? "," : ", ");
             put_line(run, out, indent, depth + 1);

@@ -81,6 +81,18 @@ static jinja_node_t *loop(parser_t *p, const jinja_word_t *at)
     return node;
 }
 
+/* The rest of a block of one body, from the end of its first tag on. node: NULL after an error. */
+static jinja_node_t *filled(parser_t *p, jinja_node_t *node, const char *const *ends)
+{
+    end_block(p);
+    if (!node || fails(p))
+        return NULL;
+    node->first = body(p, ends);
+    next(p);
+    end_block(p);
+    return node;
+}
+
 static jinja_node_t *assignment(parser_t *p, const jinja_word_t *at)
 {
     static const char *const ends[] = {"endset", NULL};
@@ -93,13 +105,7 @@ static jinja_node_t *assignment(parser_t *p, const jinja_word_t *at)
     if (is_sign(p, "|"))
         return refuse(p, "set blocks with filters are not supported", "");
     jinja_node_t *node = with(make(p, NODE_CAPTURE, at), NULL, names, NULL);
-    end_block(p);
-    if (!node || fails(p))
-        return NULL;
-    node->first = body(p, ends);
-    next(p);
-    end_block(p);
-    return node;
+    return filled(p, node, ends);
 }
 
 static jinja_node_t *macro(parser_t *p)
@@ -122,15 +128,10 @@ static jinja_node_t *macro(parser_t *p)
             break;
     }
     want_sign(p, ")");
-    end_block(p);
-    if (!node || fails(p))
-        return NULL;
     const int loops = p->loops;
     p->loops = 0;
-    node->first = body(p, ends);
+    node = filled(p, node, ends);
     p->loops = loops;
-    next(p);
-    end_block(p);
     return node;
 }
 
@@ -139,13 +140,7 @@ static jinja_node_t *generation(parser_t *p, const jinja_word_t *at)
     static const char *const ends[] = {"endgeneration", NULL};
     jinja_node_t *node = make(p, NODE_GENERATION, at);
     p->marks = 1;
-    end_block(p);
-    if (!node || fails(p))
-        return NULL;
-    node->first = body(p, ends);
-    next(p);
-    end_block(p);
-    return node;
+    return filled(p, node, ends);
 }
 
 /* After {%. */

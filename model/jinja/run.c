@@ -11,17 +11,12 @@ enum { STEPS = 10000000, DEPTH = 300 };
 static jinja_value_t eval(jinja_run_t *run, const jinja_node_t *node);
 static void walk(jinja_run_t *run, const jinja_node_t *node);
 
-static int fails(const jinja_run_t *run)
-{
-    return run->status != GYRE_OK;
-}
-
 int jinja_steps(jinja_run_t *run, size_t steps)
 {
     run->steps += steps;
     if (run->steps > STEPS)
         jinja_fail(run, "the program takes more than %d steps", STEPS);
-    return !fails(run);
+    return !jinja_fails(run);
 }
 
 /* Counts a step at a node. 0: an error. */
@@ -46,7 +41,7 @@ static jinja_frame_t *push_frame(jinja_run_t *run, jinja_frame_t *up)
 
 static void set_name(jinja_run_t *run, const char *name, size_t bytes, jinja_value_t value)
 {
-    if (!fails(run))
+    if (!jinja_fails(run))
         jinja_put(run, &run->frame->names, jinja_text(run, name, bytes, NULL), value);
 }
 
@@ -62,7 +57,7 @@ static jinja_value_t look_up(jinja_run_t *run, const jinja_node_t *node)
 
 static void assign(jinja_run_t *run, const jinja_node_t *target, jinja_value_t value)
 {
-    if (fails(run))
+    if (jinja_fails(run))
         return;
     run->line = target->line;
     if (target->kind == NODE_NAME) {
@@ -124,22 +119,22 @@ static jinja_value_t arithmetic(jinja_run_t *run, const char *sign, int64_t a, i
 static jinja_value_t binary(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t a = eval(run, node->a), b = eval(run, node->b);
-    if (fails(run))
+    if (jinja_fails(run))
         return JINJA_UNDEFINED;
     run->line = node->line;
     if (strcmp(node->text, "/") == 0 || strcmp(node->text, "**") == 0)
         return jinja_fail(run, "the operator %s is not supported", node->text);
     if (*node->text == '~')
         return joined(run, jinja_string(run, a), jinja_string(run, b));
-    if ((a.kind == VALUE_INT || a.kind == VALUE_BOOL) && (b.kind == VALUE_INT || b.kind == VALUE_BOOL))
+    if (jinja_is_number(a) && jinja_is_number(b))
         return arithmetic(run, node->text, a.number, b.number);
     if (*node->text == '+' && a.kind == VALUE_TEXT && b.kind == VALUE_TEXT)
         return joined(run, a.text, b.text);
     if (*node->text == '+' && a.kind == VALUE_LIST && b.kind == VALUE_LIST) {
         jinja_value_t list = jinja_list(run);
-        for (size_t i = 0; !fails(run) && i < a.list->count; i++)
+        for (size_t i = 0; !jinja_fails(run) && i < a.list->count; i++)
             jinja_push(run, list.list, a.list->item[i]);
-        for (size_t i = 0; !fails(run) && i < b.list->count; i++)
+        for (size_t i = 0; !jinja_fails(run) && i < b.list->count; i++)
             jinja_push(run, list.list, b.list->item[i]);
         return list;
     }
@@ -152,14 +147,14 @@ static jinja_value_t binary(jinja_run_t *run, const jinja_node_t *node)
 static int compares(jinja_run_t *run, const jinja_node_t *node)
 {
     jinja_value_t left = eval(run, node->a);
-    for (const jinja_node_t *operand = node->first; operand && !fails(run); operand = operand->next) {
+    for (const jinja_node_t *operand = node->first; operand && !jinja_fails(run); operand = operand->next) {
         const jinja_value_t right = eval(run, operand->a);
         run->line = node->line;
-        if (fails(run) || !jinja_compare(run, operand->text, left, right))
+        if (jinja_fails(run) || !jinja_compare(run, operand->text, left, right))
             return 0;
         left = right;
     }
-    return !fails(run);
+    return !jinja_fails(run);
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
@@ -167,10 +162,10 @@ static int compares(jinja_run_t *run, const jinja_node_t *node)
 static jinja_value_t item(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t of = eval(run, node->a), key = eval(run, node->b);
-    if (fails(run))
+    if (jinja_fails(run))
         return JINJA_UNDEFINED;
     run->line = node->line;
-    const int number = key.kind == VALUE_INT || key.kind == VALUE_BOOL;
+    const int number = jinja_is_number(key);
     if ((of.kind == VALUE_LIST || of.kind == VALUE_TEXT) && number) {
         const size_t count = of.kind == VALUE_LIST ? of.list->count : jinja_length(of.text);
         const int64_t i = key.number < 0 ? key.number + (int64_t)count : key.number;
@@ -195,9 +190,9 @@ static jinja_value_t item(jinja_run_t *run, const jinja_node_t *node)
 static int64_t bound(jinja_run_t *run, const jinja_node_t *node, int64_t count, int64_t step, int64_t usual)
 {
     const jinja_value_t value = node ? eval(run, node) : JINJA_NONE;
-    if (fails(run) || value.kind == VALUE_NONE)
+    if (jinja_fails(run) || value.kind == VALUE_NONE)
         return usual;
-    if (value.kind != VALUE_INT && value.kind != VALUE_BOOL) {
+    if (!jinja_is_number(value)) {
         jinja_fail(run, "a slice with %s as a bound is not supported", jinja_kind_name(value));
         return usual;
     }
@@ -210,7 +205,7 @@ static jinja_value_t slice(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t of = eval(run, node->a), by = node->d ? eval(run, node->d) : jinja_int(1);
     const int64_t step = by.kind == VALUE_INT ? by.number : 1;
-    if (fails(run))
+    if (jinja_fails(run))
         return JINJA_UNDEFINED;
     if (of.kind == VALUE_UNDEFINED)
         return jinja_fail(run, "'%.60s' is undefined", of.name);
@@ -225,7 +220,7 @@ static jinja_value_t slice(jinja_run_t *run, const jinja_node_t *node)
         return jinja_cut(run, of.text, jinja_offset(of.text, (size_t)begin),
                          jinja_offset(of.text, (size_t)(end > begin ? end : begin)));
     jinja_value_t list = jinja_list(run);
-    for (int64_t i = begin; !fails(run) && (step < 0 ? i > end : i < end); i += step)
+    for (int64_t i = begin; !jinja_fails(run) && (step < 0 ? i > end : i < end); i += step)
         jinja_push(run, list.list, of.list->item[i]);
     return list;
 }
@@ -235,12 +230,12 @@ static jinja_value_t slice(jinja_run_t *run, const jinja_node_t *node)
 static jinja_arguments_t arguments(jinja_run_t *run, const jinja_node_t *first)
 {
     jinja_value_t list = jinja_list(run), named = jinja_map(run);
-    for (const jinja_node_t *node = first; node && !fails(run); node = node->next)
+    for (const jinja_node_t *node = first; node && !jinja_fails(run); node = node->next)
         if (node->kind == NODE_KEYWORD)
             jinja_put(run, named.list, jinja_text(run, node->text, node->bytes, NULL), eval(run, node->a));
         else
             jinja_push(run, list.list, eval(run, node));
-    if (fails(run))
+    if (jinja_fails(run))
         return (jinja_arguments_t){0};
     return (jinja_arguments_t){list.list->item, list.list->count, named.list};
 }
@@ -260,7 +255,7 @@ static jinja_value_t call_macro(jinja_run_t *run, const jinja_macro_t *macro, ji
     size_t i = 0, named = 0;
     if (!push_frame(run, macro->frame))
         return JINJA_UNDEFINED;
-    for (const jinja_node_t *name = macro->node->other; name && !fails(run); name = name->next, i++) {
+    for (const jinja_node_t *name = macro->node->other; name && !jinja_fails(run); name = name->next, i++) {
         const jinja_value_t *given =
             i < with.count ? &with.item[i] : jinja_find(with.named, name->text, name->bytes);
         named += i >= with.count && given;
@@ -269,7 +264,7 @@ static jinja_value_t call_macro(jinja_run_t *run, const jinja_macro_t *macro, ji
                  : name->a ? eval(run, name->a)
                            : (jinja_value_t){.kind = VALUE_UNDEFINED, .name = name->text});
     }
-    if (!fails(run) && (with.count > i || named < with.named->count))
+    if (!jinja_fails(run) && (with.count > i || named < with.named->count))
         jinja_fail(run, "the macro '%.60s' does not take these arguments", macro->node->text);
     const jinja_value_t made = captured(run, macro->node->first);
     run->frame = frame;
@@ -280,7 +275,7 @@ static jinja_value_t call(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t of = eval(run, node->a);
     const jinja_arguments_t with = arguments(run, node->first);
-    if (fails(run))
+    if (jinja_fails(run))
         return JINJA_UNDEFINED;
     run->line = node->line;
     if (of.kind == VALUE_METHOD)
@@ -300,7 +295,7 @@ static jinja_value_t call(jinja_run_t *run, const jinja_node_t *node)
 static jinja_value_t literal(jinja_run_t *run, const jinja_node_t *node)
 {
     jinja_value_t made = node->kind == NODE_LIST ? jinja_list(run) : jinja_map(run);
-    for (const jinja_node_t *one = node->first; one && !fails(run); one = one->next)
+    for (const jinja_node_t *one = node->first; one && !jinja_fails(run); one = one->next)
         if (node->kind == NODE_LIST)
             jinja_push(run, made.list, eval(run, one));
         else {
@@ -332,7 +327,7 @@ static jinja_value_t eval_one(jinja_run_t *run, const jinja_node_t *node)
     case NODE_ATTR:
         a = eval(run, node->a);
         run->line = node->line;
-        return fails(run) ? a : jinja_attribute(run, a, node->text, node->bytes);
+        return jinja_fails(run) ? a : jinja_attribute(run, a, node->text, node->bytes);
     case NODE_ITEM:
         return item(run, node);
     case NODE_SLICE:
@@ -344,7 +339,7 @@ static jinja_value_t eval_one(jinja_run_t *run, const jinja_node_t *node)
         a = eval(run, node->a);
         const jinja_arguments_t with = arguments(run, node->first);
         run->line = node->line;
-        return fails(run)                  ? a
+        return jinja_fails(run)            ? a
                : node->kind == NODE_FILTER ? jinja_filter(run, node->text, a, with)
                                            : jinja_bool(jinja_test(run, node->text, a, with));
     }
@@ -353,9 +348,9 @@ static jinja_value_t eval_one(jinja_run_t *run, const jinja_node_t *node)
     case NODE_NEGATIVE:
     case NODE_POSITIVE:
         a = eval(run, node->a);
-        if (!fails(run) && a.kind != VALUE_INT && a.kind != VALUE_BOOL)
+        if (!jinja_fails(run) && !jinja_is_number(a))
             return jinja_fail(run, "a sign before %s", jinja_kind_name(a));
-        return arithmetic(run, node->kind == NODE_NEGATIVE ? "-" : "+", 0, fails(run) ? 0 : a.number);
+        return arithmetic(run, node->kind == NODE_NEGATIVE ? "-" : "+", 0, jinja_fails(run) ? 0 : a.number);
     case NODE_AND:
         a = eval(run, node->a);
         return jinja_true(a) ? eval(run, node->b) : a;
@@ -380,7 +375,7 @@ static jinja_value_t eval(jinja_run_t *run, const jinja_node_t *node)
         return JINJA_UNDEFINED;
     if (++run->depth > DEPTH)
         jinja_fail(run, "calls are nested too deeply");
-    const jinja_value_t value = fails(run) ? JINJA_UNDEFINED : eval_one(run, node);
+    const jinja_value_t value = jinja_fails(run) ? JINJA_UNDEFINED : eval_one(run, node);
     run->depth--;
     return value;
 }
@@ -395,7 +390,7 @@ static void put_number(jinja_run_t *run, jinja_list_t *map, const char *name, si
 static void put_loop(jinja_run_t *run, const jinja_list_t *items, size_t i)
 {
     jinja_value_t loop = jinja_map(run);
-    if (fails(run))
+    if (jinja_fails(run))
         return;
     const size_t count = items->count;
     put_number(run, loop.list, "index", i + 1);
@@ -417,7 +412,7 @@ static const jinja_list_t *chosen(jinja_run_t *run, const jinja_node_t *node, co
 {
     jinja_frame_t *frame = run->frame;
     jinja_value_t list = jinja_list(run);
-    for (size_t i = 0; !fails(run) && i < items->count; i++) {
+    for (size_t i = 0; !jinja_fails(run) && i < items->count; i++) {
         if (!push_frame(run, frame))
             break;
         assign(run, node->b, items->item[i]);
@@ -426,18 +421,18 @@ static const jinja_list_t *chosen(jinja_run_t *run, const jinja_node_t *node, co
         run->frame = frame;
     }
     run->frame = frame;
-    return fails(run) ? NULL : list.list;
+    return jinja_fails(run) ? NULL : list.list;
 }
 
 static void loop(jinja_run_t *run, const jinja_node_t *node)
 {
     jinja_frame_t *frame = run->frame;
     const jinja_value_t of = eval(run, node->a);
-    const jinja_list_t *items = fails(run) ? NULL : jinja_items(run, of);
+    const jinja_list_t *items = jinja_fails(run) ? NULL : jinja_items(run, of);
     if (items && node->c)
         items = chosen(run, node, items);
     int whole = 0; /* the body ran to its end at least once: as in Jinja, that is what "else" asks */
-    for (size_t i = 0; items && !fails(run) && i < items->count && at(run, node); i++) {
+    for (size_t i = 0; items && !jinja_fails(run) && i < items->count && at(run, node); i++) {
         if (!push_frame(run, frame))
             break;
         put_loop(run, items, i);
@@ -451,7 +446,7 @@ static void loop(jinja_run_t *run, const jinja_node_t *node)
             break;
     }
     run->frame = frame;
-    if (!whole && !fails(run)) {
+    if (!whole && !jinja_fails(run)) {
         if (push_frame(run, frame))
             walk(run, node->other);
         run->frame = frame;
@@ -479,7 +474,7 @@ static void statement(jinja_run_t *run, const jinja_node_t *node)
         break;
     case NODE_PRINT:
         value = eval(run, node->a);
-        if (!fails(run))
+        if (!jinja_fails(run))
             jinja_add(run, run->out, jinja_string(run, value));
         break;
     case NODE_IF:
@@ -531,10 +526,10 @@ static void walk(jinja_run_t *run, const jinja_node_t *node)
 static void put_variables(jinja_run_t *run, const jinja_input_t *input)
 {
     jinja_value_t all = jinja_from_json(run, input->variables, 0), list = jinja_list(run);
-    for (size_t i = 0; !fails(run) && i < all.list->count; i++)
+    for (size_t i = 0; !jinja_fails(run) && i < all.list->count; i++)
         set_name(run, all.list->item[2 * i].text->text, all.list->item[2 * i].text->bytes,
                  all.list->item[2 * i + 1]);
-    for (size_t i = 0; !fails(run) && i < json_array_size(input->messages); i++)
+    for (size_t i = 0; !jinja_fails(run) && i < json_array_size(input->messages); i++)
         jinja_push(run, list.list,
                    jinja_from_json(run, json_array_get(input->messages, i), (uint32_t)(i + 1)));
     set_name(run, "messages", 8, list);
@@ -546,10 +541,10 @@ gyre_status_t jinja_run(const jinja_program_t *program, const jinja_input_t *inp
     jinja_run_t run = {.date = input->date, .out = &buffer};
     if (push_frame(&run, NULL))
         put_variables(&run, input);
-    if (!fails(&run))
+    if (!jinja_fails(&run))
         walk(&run, program->first);
     base_arena_free(&run.arena);
-    if (fails(&run)) {
+    if (jinja_fails(&run)) {
         jinja_buffer_free(&buffer);
         return run.status;
     }

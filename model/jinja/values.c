@@ -114,11 +114,6 @@ void jinja_push(jinja_run_t *run, jinja_list_t *list, jinja_value_t value)
         list->item[list->count++] = value;
 }
 
-static int is_number(jinja_value_t value)
-{
-    return value.kind == VALUE_INT || value.kind == VALUE_BOOL;
-}
-
 static int is_list(jinja_value_t value)
 {
     return value.kind == VALUE_LIST || value.kind == VALUE_MAP;
@@ -127,7 +122,7 @@ static int is_list(jinja_value_t value)
 /* Of what has no parts; lists and maps are the same only as themselves. */
 static int same(jinja_value_t a, jinja_value_t b)
 {
-    if (is_number(a) && is_number(b))
+    if (jinja_is_number(a) && jinja_is_number(b))
         return a.number == b.number;
     if (a.kind != b.kind)
         return 0;
