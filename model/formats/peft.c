@@ -41,18 +41,24 @@ static int module_of(const model_tensor_t *tensor)
     return (int)(strlen(tensor->name) - strlen(".weight"));
 }
 
+void model_peft_factor(const model_tensor_t *tensor, char factor, char name[MODEL_PEFT_NAME])
+{
+    snprintf(name, MODEL_PEFT_NAME, "base_model.model.%.*s.lora_%c.weight", module_of(tensor), tensor->name,
+             factor);
+}
+
 static gyre_status_t list_module(model_peft_writer_t *w, const model_param_t *row,
                                  const model_tensor_t *tensor)
 {
     const size_t rank = w->adapters->rank, a[] = {rank, tensor->rows}, b[] = {tensor->columns, rank};
-    char name[MODEL_NAME_MAX + 40];
+    char name[MODEL_PEFT_NAME];
     /* a module takes all of the weight's input */
     if (tensor->row != 0 || tensor->rows != row->shape[0] || tensor->order == MODEL_ORDER_WOVEN)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "the adapter of %s has no form in PEFT", row->name);
     w->plain |= tensor->order == MODEL_ORDER_PLAIN;
-    snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", module_of(tensor), tensor->name);
+    model_peft_factor(tensor, 'A', name);
     model_safetensors_tensor(&w->file, name, "F32", a, 2, 4 * a[0] * a[1]);
-    snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", module_of(tensor), tensor->name);
+    model_peft_factor(tensor, 'B', name);
     model_safetensors_tensor(&w->file, name, "F32", b, 2, 4 * b[0] * b[1]);
     return json_array_append_new(w->modules, json_stringn(tensor->name, (size_t)module_of(tensor))) == 0
                ? GYRE_OK

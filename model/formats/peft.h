@@ -10,6 +10,10 @@
 
 #define MODEL_PEFT_CONFIG  "adapter_config.json"
 #define MODEL_PEFT_WEIGHTS "adapter_model.safetensors"
+#define MODEL_PEFT_NAME    (MODEL_NAME_MAX + 40)
+
+/* The name of factor 'A' or 'B' of the module that `tensor` is of: it ends in ".weight". */
+void model_peft_factor(const model_tensor_t *tensor, char factor, char name[MODEL_PEFT_NAME]);
 
 typedef struct model_peft_writer model_peft_writer_t;
 
@@ -30,9 +34,9 @@ void model_peft_abandon(model_peft_writer_t *writer);
 typedef struct model_peft model_peft_t;
 
 /* Opens the adapters of a folder for the matrices of `params`, a whole table, which must outlive the object:
- * any that PEFT's LoRA has for these, of any ranks. NOT_FOUND, IO; FORMAT: a factor is for no weight of the
- * model, or has another shape; UNSUPPORTED: DoRA, biases, modules that are saved whole, ranks by pattern,
- * other methods; NO_MEMORY. */
+ * any that PEFT's LoRA has for these, of one rank. NOT_FOUND, IO; FORMAT: a factor is for no weight of the
+ * model, or has another shape; UNSUPPORTED: DoRA, biases, modules that are saved whole, ranks by pattern, a
+ * changed base, other methods; NO_MEMORY. */
 gyre_status_t model_peft_open(const char *folder, const model_params_t *params, model_peft_t **out);
 void model_peft_close(model_peft_t *peft);
 /* 1: there is an adapter for the module that a tensor of the model's files is of. `peft` may be NULL. */

@@ -11,8 +11,6 @@
 #include "model/formats/hf_files.h"
 #include "model/formats/peft.h"
 
-#define PREFIX "base_model.model."
-
 struct model_peft {
     const model_params_t *params;
     model_family_t family;
@@ -61,7 +59,7 @@ static gyre_status_t check_config(const char *path, const json_t *config)
     return GYRE_OK;
 }
 
-static gyre_status_t read_config(const char *folder, float *scale, size_t *r)
+static gyre_status_t read_config(const char *folder, model_peft_t *peft)
 {
     char path[PATH_MAX];
     json_t *config = NULL;
@@ -74,21 +72,16 @@ static gyre_status_t read_config(const char *folder, float *scale, size_t *r)
                  alpha = json_number_value(json_object_get(config, "lora_alpha"));
     if (status == GYRE_OK && (!(rank >= 1 && rank <= 1e9) || !isfinite(alpha)))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: r and lora_alpha are not numbers of adapters", path);
-    if (status == GYRE_OK)
-        *scale = (float)(alpha / (json_is_true(json_object_get(config, "use_rslora")) ? sqrt(rank) : rank));
-    *r = status == GYRE_OK ? (size_t)rank : 0;
+    if (status == GYRE_OK) {
+        const int root = json_is_true(json_object_get(config, "use_rslora"));
+        peft->scale = (float)(alpha / (root ? sqrt(rank) : rank));
+        peft->rank = (size_t)rank;
+    }
     json_decref(config);
     return status;
 }
 
 /* ---- factors ------------------------------------------------------------------------------------------- */
-
-/* The name of a factor of the module that `tensor` is of. */
-static void factor_name(const model_tensor_t *tensor, char factor, char name[MODEL_NAME_MAX + 40])
-{
-    const size_t end = strlen(tensor->name) - strlen(".weight");
-    snprintf(name, MODEL_NAME_MAX + 40, PREFIX "%.*s.lora_%c.weight", (int)end, tensor->name, factor);
-}
 
 /* 1: the tensor is a module's matrix. */
 static int is_module(const model_tensor_t *tensor)
@@ -101,8 +94,8 @@ static int is_module(const model_tensor_t *tensor)
 static const json_t *find_factor(const model_peft_t *peft, const model_tensor_t *tensor, char factor,
                                  const model_safetensors_file_t **file)
 {
-    char name[MODEL_NAME_MAX + 40];
-    factor_name(tensor, factor, name);
+    char name[MODEL_PEFT_NAME];
+    model_peft_factor(tensor, factor, name);
     return hf_files_find(&peft->files, name, file);
 }
 
@@ -124,14 +117,14 @@ static void sides(const model_tensor_t *tensor, size_t *in, size_t *out)
 static gyre_status_t check_module(const model_peft_t *peft, const model_tensor_t *tensor, json_t *rest)
 {
     const model_safetensors_file_t *file;
-    char name[MODEL_NAME_MAX + 40];
+    char name[MODEL_PEFT_NAME];
     const json_t *a = is_module(tensor) ? find_factor(peft, tensor, 'A', &file) : NULL,
                  *b = a ? find_factor(peft, tensor, 'B', &file) : NULL;
     size_t in, out;
     if (!a)
         return GYRE_OK;
     sides(tensor, &in, &out);
-    factor_name(tensor, 'A', name);
+    model_peft_factor(tensor, 'A', name);
     json_object_del(rest, name);
     if (!b || side(a, 0) != peft->rank || side(b, 1) != peft->rank || side(a, 1) != in || side(b, 0) != out)
         return gyre_fail(
@@ -145,7 +138,7 @@ static gyre_status_t check_module(const model_peft_t *peft, const model_tensor_t
             return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: %s is %.20s: F32, BF16 and F16 are read",
                              peft->files.path, name, type ? type : "of no type");
     }
-    factor_name(tensor, 'B', name);
+    model_peft_factor(tensor, 'B', name);
     json_object_del(rest, name);
     return GYRE_OK;
 }
@@ -178,7 +171,7 @@ gyre_status_t model_peft_open(const char *folder, const model_params_t *params, 
     if (!peft)
         return no_memory(folder);
     peft->params = params;
-    gyre_status_t status = read_config(folder, &peft->scale, &peft->rank);
+    gyre_status_t status = read_config(folder, peft);
     if (status == GYRE_OK)
         status = model_config_family(&params->config, &peft->family);
     if (status == GYRE_OK)
@@ -210,12 +203,11 @@ int model_peft_has(const model_peft_t *peft, const model_tensor_t *tensor)
 }
 
 static gyre_status_t read_factor(const model_peft_t *peft, const model_tensor_t *tensor, char factor,
-                                 size_t *rank, float **out)
+                                 float **out)
 {
     const model_safetensors_file_t *file;
     const json_t *entry = find_factor(peft, tensor, factor, &file);
     const size_t count = side(entry, 0) * side(entry, 1);
-    *rank = side(entry, factor == 'B');
     if (!(*out = malloc(count * sizeof **out)))
         return no_memory(peft->files.path);
     return hf_files_decode(
@@ -226,13 +218,14 @@ static gyre_status_t read_factor(const model_peft_t *peft, const model_tensor_t 
 
 gyre_status_t model_peft_add(const model_peft_t *peft, const model_tensor_t *tensor, float *values)
 {
-    size_t in, out, rank = 0;
+    const size_t rank = peft->rank;
+    size_t in, out;
     float *a = NULL, *b = NULL;
     sides(tensor, &in, &out);
     float *line = malloc(in * sizeof *line);
-    gyre_status_t status = line ? read_factor(peft, tensor, 'A', &rank, &a) : no_memory(peft->files.path);
+    gyre_status_t status = line ? read_factor(peft, tensor, 'A', &a) : no_memory(peft->files.path);
     if (status == GYRE_OK)
-        status = read_factor(peft, tensor, 'B', &rank, &b);
+        status = read_factor(peft, tensor, 'B', &b);
     for (size_t o = 0; status == GYRE_OK && o < out; o++) {
         memset(line, 0, in * sizeof *line);
         for (size_t r = 0; r < rank; r++)
