@@ -409,17 +409,26 @@ static int is_tokenizer(const char *path, const char *spec)
     return base_file_same(path, spec) || (colon && base_file_same(path, colon + 1));
 }
 
+static gyre_status_t refuse_output(const char *flag, const char *path, const char *part, const char *read)
+{
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "--%s %s would replace %s%s, which is read: name another file with --%s", flag, path,
+                     part, read, flag);
+}
+
+gyre_status_t pipe_source_check_input(const char *flag, const char *path, const char *read)
+{
+    return base_file_same(path, read) ? refuse_output(flag, path, "", read) : GYRE_OK;
+}
+
 gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
                                        const char *tokenizer)
 {
-    const int within = is_in_folder(path, model);
-    const char *read = within || base_file_same(path, model) ? model
-                       : is_tokenizer(path, tokenizer)       ? tokenizer
-                                                             : NULL;
-    return read ? gyre_fail(GYRE_ERR_INVALID,
-                            "--%s %s would replace %s%s, which is read: name another file with --%s", flag,
-                            path, within ? "a file of " : "", read, flag)
-                : GYRE_OK;
+    if (is_in_folder(path, model))
+        return refuse_output(flag, path, "a file of ", model);
+    gyre_status_t status = pipe_source_check_input(flag, path, model);
+    return status == GYRE_OK && is_tokenizer(path, tokenizer) ? refuse_output(flag, path, "", tokenizer)
+                                                              : status;
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */

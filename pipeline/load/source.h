@@ -30,10 +30,12 @@ int pipe_source_is_checkpoint(const char *path);
 /* INVALID: `path`, which shall be a file of weights, belongs to a checkpoint. */
 gyre_status_t pipe_source_check_file(const char *path);
 
+/* Before `path`, an output of option --`flag`, is written. INVALID: it would replace the file `read`. Each
+ * path may be NULL. */
+gyre_status_t pipe_source_check_input(const char *flag, const char *path, const char *read);
 /* Before `path`, an output of option --`flag`, is written. INVALID: it would replace `model`, a file or a
- * folder of weights or adapters, or a file directly in that folder; or the file of the tokenizer that
- * `tokenizer` names (model_tokenizer_open). .html and .jsonl files in the folder are what runs have left
- * there, and may be replaced. Each path may be NULL. */
+ * folder of weights or adapters, or a file directly in that folder that by its name belongs to a model; or
+ * the file of the tokenizer that `tokenizer` names (model_tokenizer_open). Each path may be NULL. */
 gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
                                        const char *tokenizer);
 

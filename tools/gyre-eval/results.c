@@ -75,12 +75,10 @@ static gyre_status_t begin_document(const eval_t *eval, results_t *r)
 /* No result is written over what is read. */
 static gyre_status_t check_apart(const eval_options_t *o, const char *flag, const char *path)
 {
-    for (size_t i = 0; i < o->files; i++)
-        if (base_file_same(path, o->file[i]))
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "--%s %s would replace %s, which is read: name another file with --%s", flag,
-                             path, o->file[i], flag);
-    return pipe_source_check_output(flag, path, o->part.source.path, o->tokenizer);
+    gyre_status_t status = pipe_source_check_output(flag, path, o->part.source.path, o->tokenizer);
+    for (size_t i = 0; status == GYRE_OK && i < o->files; i++)
+        status = pipe_source_check_input(flag, path, o->file[i]);
+    return status;
 }
 
 gyre_status_t results_open(eval_t *eval)

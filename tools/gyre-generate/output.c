@@ -39,11 +39,10 @@ static gyre_status_t no_memory(void)
 /* The log is not written over what is read. */
 static gyre_status_t check_apart(const generate_options_t *o)
 {
-    if (base_file_same(o->logprobs, o->prompt_file))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--logprobs %s would replace %s, which is read: name another file with --logprobs",
-                         o->logprobs, o->prompt_file);
-    return pipe_source_check_output("logprobs", o->logprobs, o->part.source.path, o->tokenizer);
+    gyre_status_t status = pipe_source_check_input("logprobs", o->logprobs, o->prompt_file);
+    return status == GYRE_OK
+               ? pipe_source_check_output("logprobs", o->logprobs, o->part.source.path, o->tokenizer)
+               : status;
 }
 
 gyre_status_t output_open(const generate_options_t *options, const model_tokenizer_t *tokenizer,
