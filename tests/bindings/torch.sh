@@ -41,7 +41,7 @@ want "a machine without UCX" 1 'ImportError: gyre_torch: libucp.so.77, a library
 # The first example of the page, as written
 sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/example.py"
 check "the page has an example" grep -q init_process_group "$W/example.py"
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port)
 torchrun="$python tests/launch/torchrun --nproc_per_node 2 --master_addr 127.0.0.1 --master_port $port"
 for start in "$UCX_RUN -n 2 $python" ${TEST_LONG:+"$torchrun"}; do
     # shellcheck disable=SC2086 # a list of words

@@ -150,6 +150,21 @@ until_true() {
         nap
     done
 }
+# free_port: prints a free port that no connection of another process can take meanwhile: below the range of the ephemeral ones.
+free_port() {
+    /usr/bin/python3 -c '
+import random, socket
+low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+while True:
+    port = random.randrange(max(1024, low // 2), max(2048, low))
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    print(port)
+    break'
+}
 # gone PID: it has ended; waited for or not
 gone() {
     local line

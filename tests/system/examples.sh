@@ -58,8 +58,8 @@ together() { # name, its arguments after rank and ranks: three processes at once
 mkdir "$W/folder"
 check "bootstrap_file" together bootstrap_file "$W/folder"
 check "bootstrap_file: the sums" [ "$(cat "$W"/bootstrap_file.? | grep -c 'of 3: the sum is 6$')" = 3 ]
-port=$((20000 + $$ % 10000))
-check "bootstrap_tcp" together bootstrap_tcp $port
+port=$(free_port)
+check "bootstrap_tcp" together bootstrap_tcp "$port"
 check "bootstrap_tcp: the sums" [ "$(cat "$W"/bootstrap_tcp.? | grep -c 'of 3: the sum is 6$')" = 3 ]
 for mpi in openmpi mpich; do
     if ! command -v mpicc.$mpi >/dev/null || ! command -v mpirun.$mpi >/dev/null; then

@@ -51,21 +51,6 @@ by_hand() { # NAME ENV-OF-RANK-0 ENV-OF-RANK-1
     cp "$W/err0" "$W/err"
     want "$name: rank 0" 0
 }
-# A free port that no connection of another process can take meanwhile: below the range of the ephemeral ones.
-free_port() {
-    /usr/bin/python3 -c '
-import random, socket
-low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
-while True:
-    port = random.randrange(max(1024, low // 2), max(2048, low))
-    with socket.socket() as s:
-        try:
-            s.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-    print(port)
-    break'
-}
 port=$(free_port)
 common="GYRE_SIZE=2 GYRE_ROOT=127.0.0.1:$port GYRE_SECRET=$secret GYRE_INIT_TIMEOUT=20"
 by_hand "GYRE_*" "$common GYRE_RANK=0" "$common GYRE_RANK=1"
