@@ -10,11 +10,12 @@
 #define BASE_THREAD_BIAS_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Zeroed: free, without owner. Never waited for here: the caller tries again. */
 typedef struct {
-    _Atomic(const void *) owner; /* thread that may enter by `inside`; set once */
+    _Atomic(const void *) owner; /* thread that may enter by `inside`; NULL until one comes */
     _Atomic uint32_t inside;     /* written by the owner only: it is in */
     _Atomic uint32_t revoked;    /* base_bias_state_t */
     _Atomic uint32_t held;       /* the ordinary lock, once revoked */
@@ -76,6 +77,15 @@ static inline int base_bias_try(base_bias_t *lock)
 static inline int base_bias_unwanted(const base_bias_t *lock)
 {
     return atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED;
+}
+
+/* By a thread that is not in: if it is the owner, the next thread that comes is. For what one thread makes
+ * and another one uses. */
+static inline void base_bias_disown(base_bias_t *lock)
+{
+    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self())
+        /* release: pairs with the exchange by which the next one becomes owner */
+        atomic_store_explicit(&lock->owner, NULL, memory_order_release);
 }
 
 /* By the thread that took it. */

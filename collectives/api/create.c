@@ -90,6 +90,8 @@ static gyre_status_t begin(creating_t *creating, comm_identity_t *who)
     coll_world_t *world = coll_world_new(0, c->timeout_s, c->progress_thread, &creating->asked);
     if (world)
         st = coll_world_begin(world, who, deadline, &creating->made);
+    if (st == GYRE_OK)
+        base_bias_disown(&creating->made->driving); /* this thread may be one that ends with the creation */
     if (who->root_fd >= 0)
         close(who->root_fd);
     sodium_memzero(who, sizeof *who);

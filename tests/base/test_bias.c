@@ -78,6 +78,36 @@ static void held_by_the_owner(void **state)
     assert_false(base_bias_try(&lock)); /* its former owner has no right any more */
 }
 
+static void *take_and_disown(void *user)
+{
+    base_bias_t *lock = user;
+    if (!base_bias_try(lock))
+        return NULL;
+    base_bias_leave(lock);
+    base_bias_disown(lock);
+    return user;
+}
+
+static void disowned(void **state)
+{
+    (void)state;
+    base_bias_t lock = {0};
+    pthread_t other;
+    void *got;
+    assert_int_equal(pthread_create(&other, NULL, take_and_disown, &lock), 0);
+    pthread_join(other, &got);
+    assert_ptr_equal(got, &lock);
+    assert_true(base_bias_try(&lock)); /* the next one is the owner */
+    assert_int_equal(base_bias_unwanted(&lock), base_fence_threads_ready());
+    base_bias_leave(&lock);
+    assert_int_equal(pthread_create(&other, NULL, take_and_disown, &lock), 0); /* whose it is not */
+    pthread_join(other, &got);
+    assert_ptr_equal(got, &lock);
+    assert_false(base_bias_unwanted(&lock));
+    assert_true(base_bias_try(&lock));
+    base_bias_leave(&lock);
+}
+
 static void many_threads(void **state)
 {
     (void)state;
@@ -98,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread),
         cmocka_unit_test(held_by_the_owner),
+        cmocka_unit_test(disowned),
         cmocka_unit_test(many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

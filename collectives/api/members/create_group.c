@@ -110,6 +110,7 @@ gyre_status_t coll_members_make(const coll_members_t *m, gyre_comm_t **out)
     }
     st = comm_circle_close(circle, st);
     if (st == GYRE_OK) {
+        base_bias_disown(&made->driving); /* this thread may be one that ends with the creation */
         *out = made;
     } else if (made) { /* another member may have it already */
         char text[1024];
