@@ -267,8 +267,9 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     coll_request_enqueue(r, request ? base_now() : 0);
     if (!request)
         return coll_request_wait(r);
-    coll_registry_add(r->comm);
     (void)coll_comm_advance(r->comm);
+    if (!atomic_load_explicit(&r->done, memory_order_acquire))
+        coll_registry_add(r->comm);
     *request = r;
     return GYRE_OK;
 }

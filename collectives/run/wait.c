@@ -257,6 +257,15 @@ gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests)
     return coll_first_end(&first);
 }
 
+/* For a caller that tests r. */
+static void move_a_step(gyre_request_t *r)
+{
+    gyre_status_t st = gyre_progress(r->comm);
+    (void)st; /* a failed communicator has finished its requests: r carries the status */
+    if (r->kind == COLL_REQ_TASK)
+        sched_yield(); /* its thread may need this core: a caller that spins would keep it for a time slice */
+}
+
 gyre_status_t gyre_test(gyre_request_t **request)
 {
     if (!request)
@@ -266,11 +275,12 @@ gyre_status_t gyre_test(gyre_request_t **request)
         return GYRE_OK;
     if (r->collected)
         return r->collected == COLL_COLLECTED_FREE ? not_to_be_ended("gyre_test", r) : GYRE_IN_PROGRESS;
-    gyre_status_t st = gyre_progress(r->comm);
-    (void)st; /* a failed communicator has finished its requests: r carries the status */
-    (void)coll_request_orphaned(r);
-    if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
-        return GYRE_IN_PROGRESS;
+    if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
+        move_a_step(r);
+        (void)coll_request_orphaned(r);
+        if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
+            return GYRE_IN_PROGRESS;
+    }
     *request = NULL;
     return coll_request_wait(r);
 }
@@ -307,8 +317,7 @@ static gyre_status_t want(const char *name, size_t count, gyre_request_t **reque
 static void test_turn(const wanted_t *w)
 {
     gyre_request_t *r = w->first;
-    gyre_status_t st = gyre_progress(r->comm);
-    (void)st; /* as in gyre_test */
+    move_a_step(r);
     if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() >= r->deadline)
         give_up(r, gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed"));
 }
