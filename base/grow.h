@@ -16,17 +16,17 @@
 static inline int base_grow(void *array, size_t *room, size_t count, size_t more, size_t size)
 {
     size_t wanted, doubled, bytes;
-    void *now;
+    void *old, *now;
+    if (count <= *room && more <= *room - count)
+        return 1;
     if (!base_add(count, more, &wanted))
         return 0;
-    if (wanted <= *room)
-        return 1;
     if (base_mul(*room, 2, &doubled) && base_add(doubled, 16, &doubled))
         wanted = base_max_size(wanted, doubled);
     if (!base_mul(wanted, size, &bytes) || bytes > PTRDIFF_MAX) /* no object is larger */
         return 0;
-    memcpy(&now, array, sizeof now); /* whatever it points to */
-    now = realloc(now, bytes);
+    memcpy(&old, array, sizeof old); /* whatever it points to */
+    now = realloc(old, bytes);
     if (now == NULL)
         return 0;
     memcpy(array, &now, sizeof now);
