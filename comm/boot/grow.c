@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -66,21 +67,22 @@ int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t b
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
 {
     boot_addr_t addr;
-    char where[BOOT_ADDR_TEXT];
+    char host[256], where[sizeof(host) + 8];
+    int port;
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, base_deadline(10)) : GYRE_OK;
     if (st != GYRE_OK)
         return st;
     boot_lock(boot);
     int rank = boot_member(boot, 0);
-    char host[256];
-    int port;
     int local = boot_root_split(boot->root_text, host, &port) && boot_host_is_loopback(host);
     int known = boot_where(boot, rank, &addr);
-    /* This very host, known to itself by a loopback address only: others know its name. */
-    if (known && boot_addr_is_loopback(&addr) && !local)
-        snprintf(where, sizeof(where), "%s:%d", boot->places[rank].host, boot_addr_port(&addr));
-    else if (known)
+    /* This very host, known to itself by a loopback address only: others know its name, all of it. */
+    if (known && boot_addr_is_loopback(&addr) && !local) {
+        known = gethostname(host, sizeof(host)) == 0;
+        snprintf(where, sizeof(where), "%s:%d", host, boot_addr_port(&addr));
+    } else if (known) {
         boot_addr_text(&addr, where);
+    }
     boot_unlock(boot);
     if (!known || strlen(where) >= bytes)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: the job's address does not fit into %zu bytes",

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,18 @@
 #include "tests/support/boot_job.h"
 
 enum { PROCESSES = 6 };
+
+static const char *host_name; /* NULL: the system's */
+
+/* Stands for the system's. */
+int gethostname(char *name, size_t bytes)
+{
+    struct utsname system;
+    if (uname(&system) != 0)
+        return -1;
+    snprintf(name, bytes, "%s", host_name ? host_name : system.nodename);
+    return 0;
+}
 
 /* What the processes of a test see of each other. */
 typedef struct {
@@ -149,6 +162,18 @@ static void from_one(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
+/* Where the host is known by its name alone, newcomers get all of that name. */
+static void long_name(const start_t *start)
+{
+    char address[128];
+    host_name = "ip-172-31-12-123.us-west-2.compute.internal";
+    gyre_comm_t *comm = begin(start, 1, 10);
+    MUST(gyre_comm_address(comm, address, sizeof address) == GYRE_OK);
+    *strchr(address, ':') = '\0';
+    MUST(strcmp(address, host_name) == 0);
+    MUST(gyre_finalize(comm) == GYRE_OK);
+}
+
 /* Three ranks, one newcomer, rank 0 dies, two newcomers more. */
 static void after_a_death(const start_t *start)
 {
@@ -251,6 +276,12 @@ static void a_job_of_one_grows(void **state)
     run_job(from_one, 4, 1, -1);
 }
 
+static void the_name_of_the_host_is_long(void **state)
+{
+    (void)state;
+    run_job(long_name, 1, 1, -1);
+}
+
 static void a_job_grows_after_a_death(void **state)
 {
     (void)state;
@@ -273,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_of_one_grows),
+        cmocka_unit_test(the_name_of_the_host_is_long),
         cmocka_unit_test(a_job_grows_after_a_death),
         cmocka_unit_test(nobody_comes),
         cmocka_unit_test(ranks_differ),
