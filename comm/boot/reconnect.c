@@ -87,6 +87,7 @@ gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
         gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->listener.fd);
         if (st != GYRE_OK)
             return st;
+        boot_hold(boot->listener.fd);
         boot->own_addr = mine;
     }
     boot_addr_pack(&boot->own_addr, place->addr);
@@ -114,7 +115,7 @@ void boot_listener_close(comm_boot_t *boot)
     }
     boot_admit_close(&boot->listener);
     if (boot->listener.fd >= 0)
-        close(boot->listener.fd);
+        boot_let_go(boot->listener.fd);
     boot->listener.fd = -1;
 }
 

@@ -244,33 +244,78 @@ static void alone(gyre_comm_t *comm, int rank, shared_t *shared)
     _exit(st == GYRE_ERR_PEER_DEAD && strstr(gyre_last_error(), "the smaller part must not") ? 0 : 2);
 }
 
-static void the_smaller_part_gives_up(void **state)
+/* How the last of `n` ranks ends; the others are killed then. */
+static int last_of(int n, void (*body)(gyre_comm_t *, int, shared_t *), shared_t *shared)
 {
     boot_job_t job;
-    pid_t pids[3];
+    pid_t pids[RANKS];
     int status = -1, got = 0;
     base_time_t deadline = base_deadline(20);
-    (void)state;
-    setenv("GYRE_HEARTBEAT", "0.5", 1);
-    boot_job_begin(&job, 3);
+    boot_job_begin(&job, n);
     fflush(NULL);
-    for (int r = 0; r < 3; r++) {
+    for (int r = 0; r < n; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            start_t start = {.rank = r, .n = 3, .port = job.port, .root_fd = job.root_fd, .body = alone};
+            start_t start = {
+                .shared = shared, .rank = r, .n = n, .port = job.port, .root_fd = job.root_fd, .body = body};
             rank_main(&start);
         }
     }
-    while ((got = waitpid(pids[2], &status, WNOHANG)) == 0 && base_poll_ms(deadline) != 0)
+    while ((got = waitpid(pids[n - 1], &status, WNOHANG)) == 0 && base_poll_ms(deadline) != 0)
         nap_us(1000);
-    for (int r = 0; r < (got == 0 ? 3 : 2); r++) {
+    for (int r = 0; r < (got == 0 ? n : n - 1); r++) {
         kill(pids[r], SIGKILL);
         waitpid(pids[r], NULL, 0);
     }
     boot_job_end(&job);
+    return status;
+}
+
+static void the_smaller_part_gives_up(void **state)
+{
+    (void)state;
+    setenv("GYRE_HEARTBEAT", "0.5", 1);
+    const int status = last_of(3, alone, NULL);
     unsetenv("GYRE_HEARTBEAT");
+    assert_int_equal(status, 0);
+}
+
+/* Rank 0 is killed while a child that it has forked lives on, as a loader of data may: it is dead all the
+ * same, by its closed connection, and not only silent. */
+static void parent_of_one(gyre_comm_t *comm, int rank, shared_t *shared)
+{
+    gyre_comm_t *left = NULL;
+    double one = 1;
+    if (gyre_barrier(comm) != GYRE_OK)
+        _exit(1);
+    if (rank == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(30); /* should the test fail */
+            for (;;)
+                pause();
+        }
+        atomic_store(&shared->running, child);
+        kill(getpid(), SIGKILL);
+    }
+    while (gyre_all_reduce(&one, &one, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), comm) == GYRE_OK)
+        ;
+    const int closed = strstr(gyre_last_error(), "silent") == NULL;
+    gyre_status_t st = gyre_comm_shrink(comm, &left);
+    _exit(!closed ? 2 : st != GYRE_OK ? 3 : 0);
+}
+
+static void a_child_outlives_its_rank(void **state)
+{
+    shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    const int status = last_of(2, parent_of_one, shared);
+    if (shared->running > 0)
+        kill(shared->running, SIGKILL);
+    munmap(shared, sizeof *shared);
     assert_int_equal(status, 0);
 }
 
@@ -280,6 +325,7 @@ int main(void)
         cmocka_unit_test(any_rank),
         cmocka_unit_test(several_while_shrinking),
         cmocka_unit_test(the_smaller_part_gives_up),
+        cmocka_unit_test(a_child_outlives_its_rank),
     };
     if (!getenv("SHRINK_VERBOSE"))
         setenv("GYRE_LOG", "none", 1); /* the deaths are meant */
