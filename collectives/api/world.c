@@ -306,11 +306,13 @@ gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_co
     return st;
 }
 
-/* Of an attempt that failed nothing is left but its error. */
+/* Of an attempt that failed nothing is left but its error, also for the launcher. */
 static void give_back(coll_world_t *world)
 {
     char text[1024];
     snprintf(text, sizeof text, "%s", gyre_last_error());
+    if (world->comm.recorder)
+        comm_recorder_fail(world->comm.recorder, text);
     world_leave(&world->comm, 0);
     coll_world_drop(world);
     gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "%s", text);

@@ -163,6 +163,8 @@ END
     run "$R" -n 2 --timeout 2 "$W/joins"
     want "--timeout of ranks that have joined" 124 "rank 0 \(pid [0-9]+\): in the program's own code, no call made" \
         "rank 1 \(pid [0-9]+\): in the"
+    run "$R" -n 3 sh -c '[ $GYRE_RANK != 2 ] || export GYRE_TRANSPORT=shm; exec "$0"' "$W/joins"
+    want "ranks that cannot be one job" 1 'exited with code 1 after the error: .* has another GYRE_TRANSPORT'
 fi
 run "$R" -n 2 --timeout 0.4 sh -c 'trap "" TERM; sleep 20; sleep 20'
 want "--timeout against a deaf program" 124
