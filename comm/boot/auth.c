@@ -101,6 +101,22 @@ int boot_challenge_answer(const unsigned char key[32], const unsigned char hello
     return 1;
 }
 
+static const char *name(int rank, const char *none, char text[BOOT_WHO])
+{
+    snprintf(text, BOOT_WHO, "rank %d", rank);
+    return rank >= 0 ? text : none;
+}
+
+const char *boot_hello_from(const boot_hello_t *hello, char text[BOOT_WHO])
+{
+    return name(hello->rank, "this newcomer", text);
+}
+
+const char *boot_hello_to(const boot_hello_t *hello, char text[BOOT_WHO])
+{
+    return name(hello->wanted, "the job", text);
+}
+
 /* Waits for `events` on the connection; TIMEOUT (quiet). */
 static gyre_status_t wait_for(const boot_conn_t *conn, short events, base_time_t deadline)
 {
@@ -164,14 +180,15 @@ static gyre_status_t read_more(boot_conn_t *conn, size_t limit, base_time_t dead
 static gyre_status_t check_version(const boot_conn_t *conn, const boot_hello_t *hello)
 {
     int version = magic_version(conn->in.data + conn->in.from, boot_challenge_magic);
+    char to[BOOT_WHO];
     if (version == BOOT_VERSION)
         return GYRE_OK;
     if (version > 0)
         return gyre_fail_quiet(
             GYRE_ERR_BOOTSTRAP,
-            "rank %d at %s speaks version %d of the bootstrap, this rank version %d: start all ranks with "
+            "%s at %s speaks version %d of the bootstrap, this rank version %d: start all ranks with "
             "the same build of Gyre",
-            hello->wanted, conn->where, version, BOOT_VERSION);
+            boot_hello_to(hello, to), conn->where, version, BOOT_VERSION);
     return gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "what listens at %s is not a Gyre rank", conn->where);
 }
 
@@ -179,6 +196,7 @@ gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], co
                               base_time_t deadline)
 {
     unsigned char text[BOOT_HELLO_BYTES], mac[32];
+    char to[BOOT_WHO];
     boot_hello_make(hello, text);
     gyre_status_t st = send_plain(conn, text, sizeof(text), deadline);
     while (st == GYRE_OK && boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES) {
@@ -194,9 +212,9 @@ gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], co
     if (!boot_challenge_answer(key, text, challenge, conn, mac))
         return gyre_fail_quiet(
             GYRE_ERR_AUTH,
-            "rank %d at %s does not prove knowledge of this rank's job secret: GYRE_SECRET or GYRE_JOB "
+            "%s at %s does not prove knowledge of this rank's job secret: GYRE_SECRET or GYRE_JOB "
             "differ between the ranks, or another job listens there",
-            hello->wanted, conn->where);
+            boot_hello_to(hello, to), conn->where);
     boot_buf_free(&conn->in);
     return send_plain(conn, mac, sizeof(mac), deadline);
 }

@@ -27,6 +27,7 @@ static gyre_status_t try_address(const struct addrinfo *at, const char *root, co
                                  boot_conn_t *conn)
 {
     boot_addr_t addr;
+    char from[BOOT_WHO], to[BOOT_WHO];
     int err = 0;
     if (at->ai_addrlen > sizeof(addr) || (at->ai_family != AF_INET && at->ai_family != AF_INET6))
         return gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "no usable address");
@@ -43,8 +44,8 @@ static gyre_status_t try_address(const struct addrinfo *at, const char *root, co
         return st;
     boot_conn_close(conn);
     if (st == GYRE_ERR_TIMEOUT)
-        return gyre_fail_quiet(st, "rank %d: rank 0 at %s took the connection but did not answer in time",
-                               hello->rank, root);
+        return gyre_fail_quiet(st, "%s: %s at %s took the connection but did not answer in time",
+                               boot_hello_from(hello, from), boot_hello_to(hello, to), root);
     return st == GYRE_ERR_TRANSPORT ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "it closed the connection") : st;
 }
 
@@ -90,7 +91,8 @@ static gyre_status_t try_root(const char *root, const unsigned char key[32], con
 gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline, boot_conn_t *conn)
 {
-    char why[256] = "", waited[24];
+    char why[256] = "", waited[24], from_text[BOOT_WHO], to_text[BOOT_WHO];
+    const char *from = boot_hello_from(hello, from_text), *to = boot_hello_to(hello, to_text);
     /* Of the ranks that wait for rank 0, one says so. */
     boot_patience_t patience = boot_patience_begin(), *speaks = hello->rank <= 1 ? &patience : NULL;
     for (int pause = PAUSE_MS, tries = 0; tries == 0 || base_poll_ms(deadline) != 0; tries++) {
@@ -105,17 +107,16 @@ gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], con
                 return boot_hand_shake_failed(st);
         }
         if (speaks != NULL && boot_patience_over(speaks))
-            log_warning("rank %d has waited for %s for rank 0 at %s, which cannot be reached yet: %s",
-                        hello->rank, boot_patience_text(speaks, waited), root, why);
+            log_warning("%s has waited for %s for %s at %s, which cannot be reached yet: %s", from,
+                        boot_patience_text(speaks, waited), to, root, why);
         if (tries == 0)
-            log_info("bootstrap: rank 0 at %s cannot be reached yet (%s); trying on", root, why);
+            log_info("bootstrap: %s at %s cannot be reached yet (%s); trying on", to, root, why);
         int left = base_poll_ms(deadline);
         poll(NULL, 0, left >= 0 && left < pause ? left : pause);
         pause = pause * 2 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause * 2;
     }
-    return gyre_fail(
-        GYRE_ERR_BOOTSTRAP,
-        "rank %d could not reach rank 0 at %s before the deadline: %s. Is rank 0 running, is the "
-        "address right for this host, and does no firewall close the port?",
-        hello->rank, root, why);
+    return gyre_fail(GYRE_ERR_BOOTSTRAP,
+                     "%s could not reach %s at %s before the deadline: %s. Is %s running, is the "
+                     "address right for this host, and does no firewall close the port?",
+                     from, to, root, why, to);
 }

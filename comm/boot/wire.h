@@ -147,6 +147,11 @@ int boot_proof_check(const unsigned char key[32], const unsigned char hello[BOOT
                      const unsigned char challenge[BOOT_CHALLENGE_BYTES],
                      const unsigned char proof[BOOT_PROOF_BYTES], boot_conn_t *conn);
 
+/* For texts: who says hello, "rank 3" or "this newcomer", and to whom, "rank 0" or "the job". */
+enum { BOOT_WHO = 24 };
+const char *boot_hello_from(const boot_hello_t *hello, char text[BOOT_WHO]);
+const char *boot_hello_to(const boot_hello_t *hello, char text[BOOT_WHO]);
+
 /* Client's side, in steps. answer: 0: the other side does not know the secret or is not a Gyre of this
  * version. Else `proof` is to be sent, and the session keys of `conn` are set. */
 void boot_hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES]);

@@ -91,7 +91,16 @@ static gyre_comm_t *begin(const start_t *start, int time, double timeout_s)
         setenv("GYRE_JOIN", "nowhere", 1);
         MUST(gyre_init(&config, &comm) == GYRE_ERR_INVALID &&
              strstr(gyre_last_error(), "GYRE_JOIN=nowhere is not host:port"));
+        config.init_timeout_s = 0.01;
+        setenv("GYRE_JOIN", "127.0.0.1:1", 1);
+        MUST(gyre_init(&config, &comm) == GYRE_ERR_BOOTSTRAP &&
+             strstr(gyre_last_error(), "this newcomer could not reach the job at 127.0.0.1:1 "));
+        config.init_timeout_s = 0;
         setenv("GYRE_JOIN", start->shared->address[time - 1], 1);
+        setenv("GYRE_JOB", "another", 1);
+        MUST(gyre_init(&config, &comm) == GYRE_ERR_AUTH &&
+             strncmp(gyre_last_error(), "the job at ", 11) == 0);
+        unsetenv("GYRE_JOB");
         options.leaves = 2;
         MUST(gyre_init(&config, &comm) == GYRE_ERR_INVALID && strstr(gyre_last_error(), "leaves is 2"));
         options.leaves = 1;
