@@ -73,7 +73,7 @@ gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
 /* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this
  * rank, or NULL. */
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
-/* name: [bytes], of the host that `rank` is on, cut to 35 characters; "": not known. boot NULL: of this
+/* name: [bytes], of the host that `rank` is on, cut to 31 characters; "": not known. boot NULL: of this
  * host. */
 void comm_boot_host(const comm_boot_t *boot, int rank, char *name, size_t bytes);
 uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */

@@ -370,7 +370,7 @@ typedef struct {
     int device;
     int job_rank;        /* of its process in its job: the same in all communicators, as long as it lives */
     char device_bus[24]; /* PCI address of that device, such as "0000:17:00.0"; "": none */
-    char host_name[64];  /* the host's name, cut to 35 characters; several hosts may have the same */
+    char host_name[64];  /* the host's name, cut to 31 characters; several hosts may have the same */
 } gyre_place_t;
 /* Fills *place, of rank `rank` of `comm`, up to the size that the caller set in place->size. Nothing is sent:
  * the ranks exchanged it when they made `comm`. Also when `comm` has failed, and of dead ranks. INVALID: an

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/comms/test_grow.c: newcomers join a running job, at the beginning of which there may be
  * one rank only, and after a death. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -34,8 +35,11 @@ int gethostname(char *name, size_t bytes)
     struct utsname system;
     if (uname(&system) != 0)
         return -1;
-    snprintf(name, bytes, "%s", host_name ? host_name : system.nodename);
-    return 0;
+    const char *all = host_name ? host_name : system.nodename;
+    const size_t length = strlen(all) + 1;
+    memcpy(name, all, length < bytes ? length : bytes);
+    errno = ENAMETOOLONG;
+    return length <= bytes ? 0 : -1;
 }
 
 /* What the processes of a test see of each other. */
@@ -177,6 +181,9 @@ static void long_name(const start_t *start)
     char address[128];
     host_name = "ip-172-31-12-123.us-west-2.compute.internal";
     gyre_comm_t *comm = begin(start, 1, 10);
+    gyre_place_t place = {.size = sizeof place};
+    MUST(gyre_comm_place(comm, 0, &place) == GYRE_OK);
+    MUST(strlen(place.host_name) == 31 && strncmp(place.host_name, host_name, 31) == 0); /* gyre/comm.h */
     MUST(gyre_comm_address(comm, address, sizeof address) == GYRE_OK);
     *strchr(address, ':') = '\0';
     MUST(strcmp(address, host_name) == 0);
