@@ -95,7 +95,7 @@ typedef struct {
 } boot_place_t;
 
 typedef struct boot_letter boot_letter_t;
-typedef struct boot_turns boot_turns_t;
+typedef struct boot_circles boot_circles_t;
 
 struct comm_boot {
     int rank, size; /* size: rank numbers given out so far, to the dead ones, too */
@@ -145,7 +145,7 @@ struct comm_boot {
     uint64_t past_messages; /* of handshakes and of connections closed since: for comm_boot_stats */
 
     boot_letter_t *letters; /* circle.c: oldest first; owned */
-    boot_turns_t *turns;
+    boot_circles_t *circles;
     boot_lost_t lost[BOOT_LOST_MAX]; /* letters for which there was no memory, the newest */
     uint32_t lost_n;                 /* of them all; number i is at i % BOOT_LOST_MAX */
 

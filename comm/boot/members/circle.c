@@ -202,12 +202,12 @@ static gyre_status_t mismatch(comm_circle_t *c, const boot_letter_t *letter)
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
-static boot_turns_t *turns_of(const comm_boot_t *boot, uint64_t comm, uint64_t tag, uint64_t list)
+static boot_turns_t *turns_of(comm_boot_t *boot, uint64_t comm, uint64_t tag, uint64_t list)
 {
-    for (boot_turns_t *t = boot->turns; t != NULL; t = t->next)
-        if (t->comm == comm && t->tag == tag && t->list == list)
-            return t;
-    return NULL;
+    boot_turns_t **all = boot_turns_with(boot, comm, tag, 0), *t = all != NULL ? *all : NULL;
+    while (t != NULL && !(t->tag == tag && t->list == list))
+        t = t->next;
+    return t;
 }
 
 static int is_over(const comm_circle_t *c, uint64_t list, uint32_t turn)
@@ -416,9 +416,11 @@ static gyre_status_t await(comm_circle_t *c, boot_letter_kind_t kind, int place,
 
 static gyre_status_t open_turn(comm_circle_t *c)
 {
-    boot_turns_t *mine = NULL;
-    for (boot_turns_t *t = c->boot->turns; t != NULL; t = t->next) {
-        if (t->comm != c->comm || t->tag != c->tag)
+    boot_turns_t **all = boot_turns_with(c->boot, c->comm, c->tag, 1), *mine = NULL;
+    if (all == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a group");
+    for (boot_turns_t *t = *all; t != NULL; t = t->next) {
+        if (t->tag != c->tag)
             continue;
         if (t->open)
             return gyre_fail(GYRE_ERR_INVALID, "%s: another thread of this rank is in such a call", c->call);
@@ -432,8 +434,8 @@ static gyre_status_t open_turn(comm_circle_t *c)
         mine = calloc(1, sizeof(*mine));
         if (mine == NULL)
             return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a group");
-        *mine = (boot_turns_t){.next = c->boot->turns, .comm = c->comm, .tag = c->tag, .list = c->list};
-        c->boot->turns = mine;
+        *mine = (boot_turns_t){.next = *all, .tag = c->tag, .list = c->list};
+        *all = mine;
     }
     mine->open = 1;
     c->turns = mine;

@@ -78,17 +78,65 @@ void boot_take_letter(comm_boot_t *boot, const boot_message_t *m)
     boot_letters_append(&boot->letters, letter);
 }
 
+/* ---- turns --------------------------------------------------------------------------------------------- */
+
+static boot_circles_t **circles_of(comm_boot_t *boot, uint64_t comm)
+{
+    boot_circles_t **at = &boot->circles;
+    while (*at != NULL && (*at)->comm != comm)
+        at = &(*at)->next;
+    return at;
+}
+
+static size_t list_of(uint64_t tag)
+{
+    return (size_t)(tag * UINT64_C(0x9E3779B97F4A7C15) >> 32) % BOOT_TAG_LISTS; /* Knuth's: tags are dense */
+}
+
+boot_turns_t **boot_turns_with(comm_boot_t *boot, uint64_t comm, uint64_t tag, int add)
+{
+    boot_circles_t **at = circles_of(boot, comm);
+    if (*at == NULL && add) {
+        *at = calloc(1, sizeof(**at));
+        if (*at != NULL)
+            (*at)->comm = comm;
+    }
+    return *at != NULL ? &(*at)->of[list_of(tag)] : NULL;
+}
+
+/* Frees those of `tag` (NULL: all) that are not open; returns whether any is left. */
+static int free_turns(boot_turns_t **at, const uint64_t *tag)
+{
+    boot_turns_t **first = at;
+    while (*at != NULL) {
+        boot_turns_t *turns = *at;
+        if ((!tag || turns->tag == *tag) && !turns->open) {
+            *at = turns->next;
+            free(turns);
+        } else {
+            at = &turns->next;
+        }
+    }
+    return *first != NULL;
+}
+
 void boot_circles_free(comm_boot_t *boot)
 {
     boot_letters_drop(&boot->letters);
-    while (boot->turns != NULL) {
-        boot_turns_t *turns = boot->turns;
-        boot->turns = turns->next;
-        free(turns);
+    while (boot->circles != NULL) {
+        boot_circles_t *circles = boot->circles;
+        boot->circles = circles->next;
+        for (int i = 0; i < BOOT_TAG_LISTS; i++)
+            while (circles->of[i] != NULL) {
+                boot_turns_t *turns = circles->of[i];
+                circles->of[i] = turns->next;
+                free(turns);
+            }
+        free(circles);
     }
 }
 
-void boot_circles_forget(comm_boot_t *boot, uint64_t comm, const uint64_t *tag)
+static void forget_letters(comm_boot_t *boot, uint64_t comm, const uint64_t *tag)
 {
     for (boot_letter_t **at = &boot->letters; *at != NULL;) {
         boot_letter_t *letter = *at;
@@ -99,13 +147,21 @@ void boot_circles_forget(comm_boot_t *boot, uint64_t comm, const uint64_t *tag)
             at = &letter->next;
         }
     }
-    for (boot_turns_t **at = &boot->turns; *at != NULL;) {
-        boot_turns_t *turns = *at;
-        if (turns->comm == comm && (!tag || turns->tag == *tag) && !turns->open) {
-            *at = turns->next;
-            free(turns);
-        } else {
-            at = &turns->next;
-        }
-    }
+}
+
+void boot_circles_forget(comm_boot_t *boot, uint64_t comm, const uint64_t *tag)
+{
+    boot_circles_t **at = circles_of(boot, comm), *circles = *at;
+    int left = 0;
+    forget_letters(boot, comm, tag);
+    if (circles == NULL)
+        return;
+    if (tag)
+        (void)free_turns(&circles->of[list_of(*tag)], tag);
+    for (int i = 0; i < BOOT_TAG_LISTS; i++)
+        left |= tag ? circles->of[i] != NULL : free_turns(&circles->of[i], NULL);
+    if (left)
+        return;
+    *at = circles->next;
+    free(circles);
 }

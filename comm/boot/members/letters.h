@@ -23,12 +23,23 @@ struct boot_letter {
 };
 
 /* What is known of the circles of a communicator, tag and list. */
-struct boot_turns {
-    boot_turns_t *next;
-    uint64_t comm, tag, list;
+typedef struct boot_turns {
+    struct boot_turns *next;
+    uint64_t tag, list;
     uint32_t closed;
     int open, failed;
+} boot_turns_t;
+/* Of a communicator. A program may take another tag for each call, and a tag that was used stays known. */
+enum { BOOT_TAG_LISTS = 128 };
+struct boot_circles {
+    boot_circles_t *next;
+    uint64_t comm;
+    boot_turns_t *of[BOOT_TAG_LISTS]; /* by a hash of the tag */
 };
+
+/* The list that has all turns of `tag`, among others. NULL: nothing is known of that communicator; add: no
+ * memory to begin with it. */
+boot_turns_t **boot_turns_with(comm_boot_t *boot, uint64_t comm, uint64_t tag, int add);
 
 /* The rank of the job whose letter for this circle was lost here, for want of memory: nobody sends it again.
  * -1: no such letter. */

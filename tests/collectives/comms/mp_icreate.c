@@ -53,8 +53,10 @@ static void *abort_between(void *parent)
     comm_boot_t *boot = comm->world->boot;
     for (int met = 0; !met && !atomic_load(&over);) {
         boot_lock(boot);
-        for (const boot_turns_t *t = boot->turns; t; t = t->next)
-            met |= t->comm == comm->id && t->closed > 0;
+        for (const boot_circles_t *c = boot->circles; c; c = c->next)
+            for (int i = 0; c->comm == comm->id && i < BOOT_TAG_LISTS; i++)
+                for (const boot_turns_t *t = c->of[i]; t; t = t->next)
+                    met |= t->closed > 0;
         boot_unlock(boot);
     }
     MP_OK(gyre_comm_abort(parent, "in between"));
@@ -141,7 +143,7 @@ static void forgets(void)
         MP_OK(gyre_comm_idup(world, &comm[0], &r[0]));
         MP_OK(gyre_comm_isplit(world, rank - 1, 0, &comm[1], &r[1]));
         MP_OK(gyre_wait_all(2, r));
-        MP_CHECK(!world->world->boot->turns, "after %d of them", i + 1);
+        MP_CHECK(!world->world->boot->circles, "after %d of them", i + 1);
         for (int k = 0; k < 2; k++)
             MP_OK(gyre_comm_destroy(comm[k]));
     }

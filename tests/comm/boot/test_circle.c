@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/boot/members/circle.h"
+#include "comm/boot/members/letters.h"
 #include "tests/support/boot_job.h"
 
 enum { COMM = 5, MOST = 40 };
@@ -189,10 +190,60 @@ static void deaths(void **state)
     assert_int_equal(boot_job_processes(4, 1, one_dies, &on_way, codes, 20), 1);
 }
 
+/* Circles of this rank alone. */
+static gyre_status_t alone(comm_boot_t *boot, uint64_t comm, uint64_t tag, gyre_status_t mine)
+{
+    const int self = comm_boot_rank(boot);
+    comm_circle_t *circle;
+    gyre_status_t st =
+        comm_circle_open(boot, "test", comm, tag, &self, &self, 1, 0, base_deadline(20), &circle);
+    return st == GYRE_OK ? comm_circle_close(circle, mine) : st;
+}
+
+/* Another tag for each circle: each has its own story, none is looked for among all of them, and nothing is
+ * kept of a communicator that is gone. */
+static int one_tag_each(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    enum { TAGS = 4000, FAILED = 7 };
+    const int self = comm_boot_rank(boot);
+    comm_circle_t *circle;
+    size_t longest = 0;
+    (void)arg;
+    for (uint64_t tag = 0; tag < TAGS; tag++)
+        RANK_CHECK(alone(boot, COMM, tag, GYRE_OK) == GYRE_OK);
+    for (uint64_t tag = 0; tag < TAGS; tag++) {
+        size_t length = 0;
+        for (const boot_turns_t *t = *boot_turns_with(boot, COMM, tag, 0); t; t = t->next)
+            length++;
+        longest = length > longest ? length : longest;
+    }
+    RANK_CHECK(longest >= TAGS / BOOT_TAG_LISTS && longest <= 4 * TAGS / BOOT_TAG_LISTS);
+    RANK_CHECK(alone(boot, COMM, FAILED, GYRE_ERR_NO_MEMORY) == GYRE_ERR_NO_MEMORY);
+    for (uint64_t tag = 0; tag < TAGS; tag++)
+        RANK_CHECK(alone(boot, COMM, tag, GYRE_OK) == (tag == FAILED ? GYRE_ERR_INVALID : GYRE_OK));
+    RANK_CHECK(alone(boot, COMM + 1, FAILED, GYRE_OK) == GYRE_OK);
+    comm_circle_forget(boot, COMM, FAILED);
+    RANK_CHECK(alone(boot, COMM, FAILED, GYRE_OK) == GYRE_OK);
+    RANK_CHECK(comm_circle_open(boot, "test", COMM, 1, &self, &self, 1, 0, base_deadline(20), &circle) ==
+               GYRE_OK);
+    comm_watch_forget(watch, COMM); /* all but what is open */
+    RANK_CHECK(alone(boot, COMM, 1, GYRE_OK) == GYRE_ERR_INVALID);
+    RANK_CHECK(comm_circle_close(circle, GYRE_OK) == GYRE_OK);
+    comm_watch_forget(watch, COMM);
+    RANK_CHECK(!boot_turns_with(boot, COMM, 1, 0) && boot_turns_with(boot, COMM + 1, 1, 0));
+    return comm_boot_barrier(boot, base_deadline(20)) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void many_tags(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(2, 1, one_tag_each, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes), cmocka_unit_test(differences),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),     cmocka_unit_test(differences),
                                        cmocka_unit_test(giving_up), cmocka_unit_test(being_ahead),
-                                       cmocka_unit_test(deaths)};
+                                       cmocka_unit_test(deaths),    cmocka_unit_test(many_tags)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
