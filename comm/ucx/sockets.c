@@ -17,6 +17,7 @@
  * bootstrap's link works; the watcher notices a silent host. */
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,7 @@ int ucx_sockets_look(ucx_silences_t *silences, int event_fd)
     if (most_s <= 0)
         return 0;
     silences->look++;
-    look_t look = {silences, (unsigned)(most_s * 1000)};
+    look_t look = {silences, most_s < UINT_MAX / 1000 ? (unsigned)(most_s * 1000) : UINT_MAX};
     found = each_below(event_fd, 1, look_at, &look);
     for (int i = 0; i < UCX_SILENCES; i++) {
         if (silences->of[i].seen != silences->look)

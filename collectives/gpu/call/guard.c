@@ -177,11 +177,11 @@ static void *run(void *unused)
         for (coll_cuda_t *c = guard.list; c; c = c->next)
             soon |= look_at(c);
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += soon ? SOON_NS : LOOK_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&guard.changed, &guard.lock, &until);
+        (void)pthread_cond_clockwait(&guard.changed, &guard.lock, CLOCK_MONOTONIC, &until);
     }
     pthread_mutex_unlock(&guard.lock);
     return NULL;
