@@ -111,6 +111,7 @@ typedef enum {
     VALUE_NONE,
     VALUE_BOOL,
     VALUE_INT,
+    VALUE_REAL, /* a number with a point, or an integer that the conversation has beyond 2^63 */
     VALUE_TEXT,
     VALUE_LIST,
     VALUE_MAP,
@@ -140,6 +141,7 @@ struct jinja_value {
     jinja_value_kind_t kind;
     union {
         int64_t number;
+        double real;
         const char *name; /* of UNDEFINED and FUNCTION */
         const jinja_text_t *text;
         jinja_list_t *list;
@@ -190,10 +192,16 @@ typedef struct {
 #define JINJA_NONE      ((jinja_value_t){.kind = VALUE_NONE})
 #define JINJA_UNDEFINED ((jinja_value_t){.kind = VALUE_UNDEFINED, .name = "a value"})
 
-/* A truth value is a number, too, as in Python. */
+/* A truth value is a number, too, as in Python. `number` is it. */
 static inline int jinja_is_number(jinja_value_t value)
 {
     return value.kind == VALUE_INT || value.kind == VALUE_BOOL;
+}
+
+/* The same, or one with a point. */
+static inline int jinja_is_any_number(jinja_value_t value)
+{
+    return jinja_is_number(value) || value.kind == VALUE_REAL;
 }
 
 static inline int jinja_fails(const jinja_run_t *run)
@@ -220,6 +228,8 @@ void jinja_put(jinja_run_t *run, jinja_list_t *map, jinja_value_t key, jinja_val
 const jinja_value_t *jinja_find(const jinja_list_t *map, const char *key, size_t bytes);
 const jinja_value_t *jinja_look(const jinja_list_t *map, jinja_value_t key);
 int jinja_true(jinja_value_t value);
+/* Of any numbers: below 0, 0 or above 0, as a is to b. */
+int jinja_order(jinja_value_t a, jinja_value_t b);
 int jinja_equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b);
 /* Counts steps; a method or filter of a text counts one for so many of its bytes. 0: an error. */
 enum { JINJA_STEP_BYTES = 64 };

@@ -65,10 +65,9 @@ int jinja_compare(jinja_run_t *run, const char *sign, jinja_value_t a, jinja_val
         return contains(run, b, a);
     if (strcmp(sign, "not in") == 0)
         return !contains(run, b, a);
-    const int numbers = jinja_is_number(a) && jinja_is_number(b);
     int order = 0;
-    if (numbers)
-        order = (a.number > b.number) - (a.number < b.number);
+    if (jinja_is_any_number(a) && jinja_is_any_number(b))
+        order = jinja_order(a, b);
     else if (a.kind == VALUE_TEXT && b.kind == VALUE_TEXT) {
         const size_t least = a.text->bytes < b.text->bytes ? a.text->bytes : b.text->bytes;
         order = memcmp(a.text->text, b.text->text, least);
@@ -98,7 +97,7 @@ static const char *compared_by(const char *test)
 static int is_divisible(jinja_run_t *run, jinja_value_t value, int64_t by)
 {
     if (!jinja_is_number(value))
-        jinja_fail(run, "%s is no number", jinja_kind_name(value));
+        jinja_fail(run, "the remainder of %s is not supported", jinja_kind_name(value));
     else if (by == 0)
         jinja_fail(run, "a division by 0");
     return !jinja_fails(run) && by != -1 ? value.number % by == 0 : 1;
@@ -127,9 +126,11 @@ int jinja_test(jinja_run_t *run, const char *name, jinja_value_t value, jinja_ar
     if (strcmp(name, "sequence") == 0 || strcmp(name, "iterable") == 0)
         return kind == VALUE_TEXT || kind == VALUE_LIST || kind == VALUE_MAP || kind == VALUE_UNDEFINED;
     if (strcmp(name, "number") == 0)
-        return jinja_is_number(value);
+        return jinja_is_any_number(value);
     if (strcmp(name, "integer") == 0)
         return kind == VALUE_INT;
+    if (strcmp(name, "float") == 0)
+        return kind == VALUE_REAL;
     if (strcmp(name, "boolean") == 0)
         return kind == VALUE_BOOL;
     if (strcmp(name, "true") == 0)
@@ -248,6 +249,10 @@ static jinja_value_t filter_int(jinja_run_t *run, jinja_value_t value, jinja_arg
     const int64_t usual = jinja_number_argument(run, with, 0, "default", 0);
     if (jinja_is_number(value))
         return jinja_int(value.number);
+    if (value.kind == VALUE_REAL && (value.real >= 0x1p63 || value.real < -0x1p63))
+        return jinja_fail(run, "the filter int: a number is beyond 2^63");
+    if (value.kind == VALUE_REAL)
+        return jinja_int((int64_t)value.real);
     if (value.kind == VALUE_UNDEFINED)
         return jinja_fail(run, "the filter int: '%.60s' is undefined", value.name);
     if (value.kind != VALUE_TEXT || value.text->bytes > 18)

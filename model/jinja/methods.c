@@ -352,7 +352,7 @@ static void put_json(jinja_run_t *run, jinja_buffer_t *out, jinja_value_t value,
         put_text(run, out, value.text);
     else if (value.kind == VALUE_NONE || value.kind == VALUE_BOOL)
         put(run, out, value.kind == VALUE_NONE ? "null" : value.number ? "true" : "false");
-    else if (value.kind == VALUE_INT)
+    else if (value.kind == VALUE_INT || value.kind == VALUE_REAL)
         jinja_add(run, out, jinja_string(run, value));
     else if (!map && value.kind != VALUE_LIST)
         jinja_fail(run, "tojson of %s", jinja_kind_name(value));

@@ -139,7 +139,7 @@ static jinja_value_t binary(jinja_run_t *run, const jinja_node_t *node)
         return list;
     }
     const jinja_value_t *lacks = a.kind == VALUE_UNDEFINED ? &a : b.kind == VALUE_UNDEFINED ? &b : NULL;
-    if (lacks)
+    if (lacks && *node->text != '%')
         return jinja_fail(run, "'%.60s' is undefined", lacks->name);
     return jinja_fail(run, "%s %s %s is not supported", jinja_kind_name(a), node->text, jinja_kind_name(b));
 }
@@ -349,7 +349,7 @@ static jinja_value_t eval_one(jinja_run_t *run, const jinja_node_t *node)
     case NODE_POSITIVE:
         a = eval(run, node->a);
         if (!jinja_fails(run) && !jinja_is_number(a))
-            return jinja_fail(run, "a sign before %s", jinja_kind_name(a));
+            return jinja_fail(run, "a sign before %s is not supported", jinja_kind_name(a));
         return arithmetic(run, node->kind == NODE_NEGATIVE ? "-" : "+", 0, jinja_fails(run) ? 0 : a.number);
     case NODE_AND:
         a = eval(run, node->a);

@@ -119,11 +119,18 @@ static int is_list(jinja_value_t value)
     return value.kind == VALUE_LIST || value.kind == VALUE_MAP;
 }
 
+int jinja_order(jinja_value_t a, jinja_value_t b)
+{
+    const long double x = a.kind == VALUE_REAL ? (long double)a.real : (long double)a.number,
+                      y = b.kind == VALUE_REAL ? (long double)b.real : (long double)b.number;
+    return (x > y) - (x < y);
+}
+
 /* Of what has no parts; lists and maps are the same only as themselves. */
 static int same(jinja_value_t a, jinja_value_t b)
 {
-    if (jinja_is_number(a) && jinja_is_number(b))
-        return a.number == b.number;
+    if (jinja_is_any_number(a) && jinja_is_any_number(b))
+        return jinja_order(a, b) == 0;
     if (a.kind != b.kind)
         return 0;
     if (a.kind == VALUE_UNDEFINED || a.kind == VALUE_NONE)
@@ -176,6 +183,8 @@ int jinja_true(jinja_value_t value)
     case VALUE_BOOL:
     case VALUE_INT:
         return value.number != 0;
+    case VALUE_REAL:
+        return value.real < 0 || value.real > 0;
     case VALUE_TEXT:
         return value.text->bytes > 0;
     case VALUE_LIST:
@@ -216,14 +225,32 @@ int jinja_equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b)
 
 const char *jinja_kind_name(jinja_value_t value)
 {
-    static const char *const names[] = {"undefined", "none",       "a truth value", "a number",
-                                        "a text",    "a list",     "a map",         "a namespace",
-                                        "a method",  "a function", "a macro"};
+    static const char *const names[] = {
+        "undefined",  "none",   "a truth value", "a number",    "a number with a point",
+        "a text",     "a list", "a map",         "a namespace", "a method",
+        "a function", "a macro"};
     return names[value.kind];
 }
 
-/* The name of what a conversation has and this does not read. */
-static const char number_with_point[] = "a number with a point";
+/* As Python's repr: the fewest digits that read back, with an exponent from 1e16 on and below 1e-4. */
+static jinja_value_t real_text(jinja_run_t *run, double value)
+{
+    enum { BYTES = 32 };
+    char *text = jinja_take(run, BYTES, 1);
+    int digits = 0;
+    if (!text)
+        return JINJA_UNDEFINED;
+    if (value >= 0x1p63 || value <= -0x1p63) /* 1e20, or an integer that lost digits (base/text/json.h) */
+        return jinja_fail(run, "a number beyond 2^63 is taken for a text, which is not supported");
+    do
+        snprintf(text, BYTES, "%.*e", digits, value);
+    while (digits++ < 16 && (strtod(text, NULL) < value || strtod(text, NULL) > value));
+    const int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+    const int decimals = digits - 1 - exponent;
+    if (exponent >= -4 && exponent < 16)
+        snprintf(text, BYTES, "%.*f", decimals > 1 ? decimals : 1, value);
+    return jinja_word(run, text);
+}
 
 const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
 {
@@ -232,8 +259,6 @@ const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
     char *number;
     switch (value.kind) {
     case VALUE_UNDEFINED:
-        if (value.name == number_with_point)
-            jinja_fail(run, "%s is taken for a text, which is not supported", value.name);
         return &empty;
     case VALUE_NONE:
         return &none;
@@ -244,6 +269,9 @@ const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
             return &empty;
         snprintf(number, 24, "%" PRId64, value.number);
         value = jinja_word(run, number);
+        return value.kind == VALUE_TEXT ? value.text : &empty;
+    case VALUE_REAL:
+        value = real_text(run, value.real);
         return value.kind == VALUE_TEXT ? value.text : &empty;
     case VALUE_TEXT:
         return value.text;
@@ -374,7 +402,7 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
     case JSON_NULL:
         return JINJA_NONE;
     case JSON_REAL:
-        return (jinja_value_t){.kind = VALUE_UNDEFINED, .name = number_with_point};
+        return (jinja_value_t){.kind = VALUE_REAL, .real = json_real_value(value)};
     case JSON_ARRAY:
     case JSON_OBJECT:
         break;

@@ -4,6 +4,7 @@
 constructs of published models on random conversations. What model/jinja refuses by name is no difference; how much it refuses is
 bounded. JINJA_PROGRAMS: how many random programs (150); TEMPLATES=FOLDER: the *.jinja files there, too, and what they refuse is
 printed."""
+import copy
 import datetime
 import glob
 import json
@@ -24,7 +25,8 @@ except ImportError as lacking:
 warnings.simplefilter("ignore", SyntaxWarning)
 BUILD = os.environ.get("B", "build")
 COUNT = int(os.environ.get("JINJA_PROGRAMS", "150"))
-VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "add_generation_prompt": False, "tools": None, "documents": None}
+VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "add_generation_prompt": False, "tools": None, "documents": None,
+             "reals": [0.1, 1e-5, 1e16, 123456789.125, -0.0, 2.0]}
 REFUSED = ("is not supported", "are not supported", "takes indent and no other", "is taken for a text", "does not take these")
 DATE = "2026-11-05"
 
@@ -152,7 +154,7 @@ def talk(rng):
 def value(rng, depth):
     """A random expression."""
     kinds = ["'a-b'", "''", "' x '", "0", "1", "-2", "7", "true", "none", "x", "m", "m.content", "m['role']", "missing", "[1, 'b', none]", "{'k': 1, 'l': 'v'}",
-             "messages", "loop.index0", "ns.a", "caf\u00e9".join("''")]
+             "messages", "loop.index0", "ns.a", "reals", "reals[0]", "reals[-1]", "caf\u00e9".join("''")]
     if depth == 0:
         return rng.choice(kinds)
     a, b, c = (value(rng, depth - 1) for _ in range(3))
@@ -203,7 +205,7 @@ def expected(text, messages, variables):
     try:
         compiled = reference._compile_jinja_template(text)
         compiled.globals["strftime_now"] = today
-        return compiled.render(messages=messages, **variables)
+        return compiled.render(**copy.deepcopy(dict(variables, messages=messages)))  # a list that is indented changes
     except (jinja2.exceptions.TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ZeroDivisionError, OverflowError):
         return None
 

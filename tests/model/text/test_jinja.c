@@ -13,13 +13,16 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "model/jinja/jinja.h"
 
 static gyre_status_t run_one(const char *program, const char *messages, const char *date, jinja_output_t *out)
 {
     jinja_program_t *compiled = NULL;
+    json_error_t error;
+    int lacks;
     json_t *variables = json_loads("{\"bos\": \"<s>\", \"nothing\": null, \"yes\": true}", 0, NULL),
-           *list = json_loads(messages, 0, NULL);
+           *list = base_json_text(messages, strlen(messages), &error, &lacks);
     assert_non_null(variables);
     assert_non_null(list);
     gyre_status_t status = jinja_compile(program, strlen(program), &compiled);
@@ -33,7 +36,8 @@ static gyre_status_t run_one(const char *program, const char *messages, const ch
 
 #define TALK                                                                                                 \
     "[{\"role\": \"user\", \"content\": \" caf\\u00e9 \"}, {\"role\": \"assistant\", \"content\": \"a-b\", " \
-    "\"n\": 7, \"share\": 0.5}]"
+    "\"n\": 7, \"share\": 0.5, \"reals\": [1e16, 9e15, 1e-5, 1e-4, -0.0, 0.1, 2.0], "                        \
+    "\"big\": 99999999999999999999}]"
 
 static void writes(void **state)
 {
@@ -73,7 +77,13 @@ static void writes(void **state)
         {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}", "a1"},
         {"{{ messages[5].x if messages|length > 5 else 'short' }}", "short"},
         {"{{ 3 if nothing }}{{ nothing or 'd' }}{{ x|default('e') }}{{ ''|default('f', true) }}", "def"},
-        {"{{ \"\\u00e9\\n\" }}", "é\n"}};
+        {"{{ \"\\u00e9\\n\" }}", "é\n"},
+        {"{{ messages[-1].share }}{{ messages[1].reals | tojson }}",
+         "0.5[1e+16, 9000000000000000.0, 1e-05, 0.0001, -0.0, 0.1, 2.0]"},
+        {"{% set r = messages[1].reals %}{{ r[5] is number and r[5] is float and r[6] is not integer }}"
+         "{{ r[6] == 2 and 2 in r and r[5] < 1 and not r[4] }}"
+         "{{ r[6]|int }}{{ messages[1].big is defined }}",
+         "TrueTrue2True"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         jinja_output_t out = {0};
         if (run_one(cases[i].program, TALK, NULL, &out) != GYRE_OK)
@@ -123,7 +133,8 @@ static void refusals(void **state)
         {"{{ 1 is callable }}", "the test callable is not supported"},
         {"{{ 1 / 2 }}", "the operator / is not supported"},
         {"{{ 1.5 }}", "numbers with a point"},
-        {"{{ messages[-1].share }}", "a number with a point is taken for a text"},
+        {"{{ messages[-1].share + 1 }}", "a number with a point + a number is not supported"},
+        {"{{ messages[-1].big }}", "a number beyond 2^63 is taken for a text"},
         {"{{ 'a'.title() }}", "the method title of a text is not supported"},
         {"{{ cycler(1) }}", "'cycler' is undefined, or not supported"},
         {"{{ messages[0].x.y }}", "'x' is undefined"},
