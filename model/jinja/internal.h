@@ -231,9 +231,10 @@ int jinja_true(jinja_value_t value);
 /* Of any numbers: below 0, 0 or above 0, as a is to b. */
 int jinja_order(jinja_value_t a, jinja_value_t b);
 int jinja_equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b);
-/* Counts steps; a method or filter of a text counts one for so many of its bytes. 0: an error. */
-enum { JINJA_STEP_BYTES = 64 };
+/* Counts steps: 0: an error. */
 int jinja_steps(jinja_run_t *run, size_t steps);
+/* The steps of what may look at each byte of the value: one for 64 of a text, or of a map's keys. */
+int jinja_reads(jinja_run_t *run, jinja_value_t value);
 const char *jinja_kind_name(jinja_value_t value);
 /* What str() makes of a value. */
 const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value);

@@ -39,6 +39,8 @@ const jinja_text_t *jinja_text_argument(jinja_run_t *run, jinja_arguments_t with
 
 static int contains(jinja_run_t *run, jinja_value_t in, jinja_value_t value)
 {
+    if (!jinja_reads(run, in))
+        return 0;
     if (in.kind == VALUE_TEXT) {
         if (value.kind != VALUE_TEXT)
             jinja_fail(run, "%s in a text: only a text can be", jinja_kind_name(value));
@@ -69,6 +71,8 @@ int jinja_compare(jinja_run_t *run, const char *sign, jinja_value_t a, jinja_val
     if (jinja_is_any_number(a) && jinja_is_any_number(b))
         order = jinja_order(a, b);
     else if (a.kind == VALUE_TEXT && b.kind == VALUE_TEXT) {
+        if (!jinja_reads(run, a))
+            return 0;
         const size_t least = a.text->bytes < b.text->bytes ? a.text->bytes : b.text->bytes;
         order = memcmp(a.text->text, b.text->text, least);
         if (order == 0)
@@ -422,7 +426,7 @@ static const struct {
                {"tojson", jinja_to_json}};
 jinja_value_t jinja_filter(jinja_run_t *run, const char *name, jinja_value_t value, jinja_arguments_t with)
 {
-    if (value.kind == VALUE_TEXT && !jinja_steps(run, value.text->bytes / JINJA_STEP_BYTES))
+    if (!jinja_reads(run, value))
         return JINJA_NONE;
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
         if (strcmp(filters[i].name, name) == 0)

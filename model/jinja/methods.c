@@ -100,6 +100,8 @@ static jinja_value_t ends(jinja_run_t *run, const jinja_text_t *text, jinja_argu
         if (one->kind != VALUE_TEXT)
             return jinja_fail(run, "a text begins or ends with %s", jinja_kind_name(*one));
         const size_t n = one->text->bytes;
+        if (!jinja_reads(run, *one))
+            break;
         if (n <= text->bytes && memcmp(text->text + (at_end ? text->bytes - n : 0), one->text->text, n) == 0)
             return jinja_bool(1);
     }
@@ -262,7 +264,7 @@ jinja_value_t jinja_attribute(jinja_run_t *run, jinja_value_t value, const char 
         return (jinja_value_t){.kind = VALUE_METHOD, .method = made};
     }
     if (value.kind == VALUE_MAP || value.kind == VALUE_NAMESPACE) {
-        const jinja_value_t *found = jinja_find(value.list, name, bytes);
+        const jinja_value_t *found = !jinja_reads(run, value) ? NULL : jinja_find(value.list, name, bytes);
         if (found)
             return *found;
     }
@@ -275,7 +277,7 @@ static jinja_value_t call_map(jinja_run_t *run, const char *name, jinja_value_t 
     if (*name == 'g') {
         const jinja_value_t *key = jinja_argument(with, 0, "key"),
                             *usual = jinja_argument(with, 1, "default");
-        const jinja_value_t *found = key ? jinja_look(map.list, *key) : NULL;
+        const jinja_value_t *found = key && jinja_reads(run, map) ? jinja_look(map.list, *key) : NULL;
         return found ? *found : usual ? *usual : JINJA_NONE;
     }
     jinja_value_t list = jinja_list(run);
@@ -300,8 +302,7 @@ jinja_value_t jinja_call_method(jinja_run_t *run, const char *name, jinja_value_
         i++;
     if (of.kind != VALUE_TEXT || !of_texts[i].of)
         return jinja_fail(run, "the method %s of %s is not supported", name, jinja_kind_name(of));
-    return jinja_steps(run, of.text->bytes / JINJA_STEP_BYTES) ? of_texts[i].of(run, of.text, with)
-                                                               : JINJA_NONE;
+    return jinja_reads(run, of) ? of_texts[i].of(run, of.text, with) : JINJA_NONE;
 }
 
 /* ---- tojson -------------------------------------------------------------------------------------------- */

@@ -19,6 +19,15 @@ int jinja_steps(jinja_run_t *run, size_t steps)
     return !jinja_fails(run);
 }
 
+int jinja_reads(jinja_run_t *run, jinja_value_t value)
+{
+    enum { AT_ONCE = 64 };
+    const size_t size = value.kind == VALUE_TEXT                                   ? value.text->bytes
+                        : value.kind == VALUE_MAP || value.kind == VALUE_NAMESPACE ? value.list->count
+                                                                                   : 0;
+    return jinja_steps(run, size / AT_ONCE);
+}
+
 /* Counts a step at a node. 0: an error. */
 static int at(jinja_run_t *run, const jinja_node_t *node)
 {
@@ -162,9 +171,9 @@ static int compares(jinja_run_t *run, const jinja_node_t *node)
 static jinja_value_t item(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t of = eval(run, node->a), key = eval(run, node->b);
-    if (jinja_fails(run))
-        return JINJA_UNDEFINED;
     run->line = node->line;
+    if (jinja_fails(run) || !jinja_reads(run, of))
+        return JINJA_UNDEFINED;
     const int number = jinja_is_number(key);
     if ((of.kind == VALUE_LIST || of.kind == VALUE_TEXT) && number) {
         const size_t count = of.kind == VALUE_LIST ? of.list->count : jinja_length(of.text);
@@ -204,8 +213,9 @@ static int64_t bound(jinja_run_t *run, const jinja_node_t *node, int64_t count, 
 static jinja_value_t slice(jinja_run_t *run, const jinja_node_t *node)
 {
     const jinja_value_t of = eval(run, node->a), by = node->d ? eval(run, node->d) : jinja_int(1);
-    const int64_t step = by.kind == VALUE_INT ? by.number : 1;
-    if (jinja_fails(run))
+    const int64_t step = jinja_is_number(by) ? by.number : by.kind == VALUE_NONE ? 1 : 0;
+    run->line = node->line;
+    if (jinja_fails(run) || !jinja_reads(run, of))
         return JINJA_UNDEFINED;
     if (of.kind == VALUE_UNDEFINED)
         return jinja_fail(run, "'%.60s' is undefined", of.name);

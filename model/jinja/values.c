@@ -149,15 +149,22 @@ static size_t place_of(const jinja_list_t *map, jinja_value_t key)
     return i;
 }
 
+/* A key that the map lacks. */
+static void add_entry(jinja_run_t *run, jinja_list_t *map, jinja_value_t key, jinja_value_t value)
+{
+    if (!grow(run, map, 2 * map->count, 2))
+        return;
+    map->item[2 * map->count] = key;
+    map->item[2 * map->count++ + 1] = value;
+}
+
 void jinja_put(jinja_run_t *run, jinja_list_t *map, jinja_value_t key, jinja_value_t value)
 {
     const size_t i = place_of(map, key);
-    if (i == map->count) {
-        if (!grow(run, map, 2 * map->count, 2))
-            return;
-        map->item[2 * map->count++] = key;
-    }
-    map->item[2 * i + 1] = value;
+    if (i < map->count)
+        map->item[2 * i + 1] = value;
+    else
+        add_entry(run, map, key, value);
 }
 
 const jinja_value_t *jinja_look(const jinja_list_t *map, jinja_value_t key)
@@ -202,6 +209,8 @@ int jinja_true(jinja_value_t value)
 static int equal(jinja_run_t *run, jinja_value_t a, jinja_value_t b, int depth)
 {
     enum { DEEPEST = 100 };
+    if (!jinja_reads(run, a))
+        return 0;
     if (same(a, b) || a.kind != b.kind || !is_list(a))
         return same(a, b);
     if (depth == DEEPEST)
@@ -416,7 +425,7 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
          at = json_object_iter_next((json_t *)(uintptr_t)value, at)) {
         key = json_object_iter_key(at);
         item = json_object_iter_value(at);
-        jinja_put(run, made.list, jinja_word(run, key),
+        add_entry(run, made.list, jinja_word(run, key),
                   jinja_from_json(run, item, strcmp(key, "role") == 0 ? 0 : from));
     }
     run->depth--;

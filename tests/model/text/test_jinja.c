@@ -122,6 +122,15 @@ static void origins(void **state)
     jinja_output_free(&out);
 }
 
+/* A program that does so 10,000 times with texts of 1 MiB. */
+#define LONG(what)                                                                                       \
+    {                                                                                                    \
+        "{% set s = namespace(t='0123456789abcdef', u='0123456789abcdef') %}{% for i in range(16) %}"    \
+        "{% set s.t = s.t + s.t %}{% set s.u = s.u + s.u %}{% endfor %}{% for i in range(10000) %}" what \
+        "{% endfor %}",                                                                                  \
+            "more than 10000000 steps"                                                                   \
+    }
+
 static void refusals(void **state)
 {
     (void)state;
@@ -163,9 +172,14 @@ static void refusals(void **state)
         {"{% set s = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set s.a = [s.a, s.a] %}"
          "{% set s.b = [s.b, s.b] %}{% endfor %}{{ s.a == s.b }}",
          "more than 10000000 steps"},
-        {"{% set s = namespace(t='0123456789abcdef') %}{% for i in range(16) %}{% set s.t = s.t + s.t %}"
-         "{% endfor %}{% for i in range(10000) %}{{ s.t | length }}{{ s.t.find('z') }}{% endfor %}",
-         "more than 10000000 steps"},
+        LONG("{{ s.t | length }}{{ s.t.find('z') }}"),
+        LONG("{{ s.t[1:2] }}"),
+        LONG("{{ s.t[-1] }}"),
+        LONG("{% if s.t == s.u %}{% endif %}"),
+        LONG("{% if s.t < s.u %}{% endif %}"),
+        LONG("{% if [s.t] == [s.u] %}{% endif %}"),
+        LONG("{% if 'z' in s.t %}{% endif %}"),
+        LONG("{% if s.t.startswith([s.u, s.t]) %}{% endif %}"),
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "takes more than"},
         {"{% set ns = namespace(a='0123456789') %}{% for i in range(40) %}{% set ns.a = ns.a + ns.a %}"
          "{% endfor %}",
