@@ -4,6 +4,7 @@
  *   lex.c      the program's text to words and data     values.c   texts, lists and maps; JSON in and out
  *   parse.c, expression.c  words to a tree              library.c  filters, tests and functions
  *   run.c      the tree to output                       methods.c  attributes, methods, tojson
+ *                                                       order.c    sort and its like, paths of attributes
  *
  * Errors stick: the first one is kept, and every function goes on with undefined values until its caller
  * looks. */
@@ -265,6 +266,14 @@ const jinja_value_t *jinja_argument(jinja_arguments_t with, size_t i, const char
 int64_t jinja_number_argument(jinja_run_t *run, jinja_arguments_t with, size_t i, const char *name,
                               int64_t usual);
 const jinja_text_t *jinja_text_argument(jinja_run_t *run, jinja_arguments_t with, size_t i, const char *name);
+
+/* order.c: value.name.0: entries before methods, numbers are places. `usual` instead of what is undefined,
+ * unless NULL. */
+jinja_value_t jinja_attribute_path(jinja_run_t *run, jinja_value_t value, const jinja_text_t *path,
+                                   const jinja_value_t *usual);
+jinja_value_t jinja_filter_sort(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with);
+jinja_value_t jinja_filter_dictsort(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with);
+jinja_value_t jinja_filter_unique(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with);
 
 /* methods.c */
 jinja_value_t jinja_call_method(jinja_run_t *run, const char *name, jinja_value_t of, jinja_arguments_t with);

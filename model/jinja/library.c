@@ -238,12 +238,15 @@ static jinja_value_t filter_join(jinja_run_t *run, jinja_value_t value, jinja_ar
     const jinja_list_t *items = jinja_items(run, value);
     const jinja_value_t *given = jinja_argument(with, 0, "d");
     jinja_buffer_t buffer = {0};
-    if (jinja_argument(with, 1, "attribute"))
-        return jinja_fail(run, "the filter join with an attribute is not supported");
+    const jinja_value_t *path = jinja_argument(with, 1, "attribute");
+    if (path && path->kind != VALUE_TEXT)
+        return jinja_fail(run, "an attribute that is %s is not supported", jinja_kind_name(*path));
     for (size_t i = 0; items && i < items->count && !jinja_fails(run); i++) {
         if (i > 0 && given)
             jinja_add(run, &buffer, jinja_string(run, *given));
-        jinja_add(run, &buffer, jinja_string(run, items->item[i]));
+        const jinja_value_t item =
+            path ? jinja_attribute_path(run, items->item[i], path->text, NULL) : items->item[i];
+        jinja_add(run, &buffer, jinja_string(run, item));
     }
     return jinja_taken(run, &buffer);
 }
@@ -303,14 +306,15 @@ static jinja_value_t filter_indent(jinja_run_t *run, jinja_value_t value, jinja_
 static jinja_value_t filter_map(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
     const jinja_list_t *items = jinja_items(run, jinja_true(value) ? value : JINJA_UNDEFINED);
-    const jinja_value_t *attribute = with.named ? jinja_find(with.named, "attribute", 9) : NULL;
+    const jinja_value_t *attribute = with.named ? jinja_find(with.named, "attribute", 9) : NULL,
+                        *usual = attribute ? jinja_find(with.named, "default", 7) : NULL;
     const jinja_value_t *name = attribute ? attribute : with.count > 0 ? &with.item[0] : NULL;
     jinja_value_t list = jinja_list(run);
     if (!name || name->kind != VALUE_TEXT)
         return jinja_fail(run, "the filter map takes the name of a filter, or attribute=");
     for (size_t i = 0; !jinja_fails(run) && i < items->count; i++)
         jinja_push(run, list.list,
-                   attribute ? jinja_attribute(run, items->item[i], name->text->text, name->text->bytes)
+                   attribute ? jinja_attribute_path(run, items->item[i], name->text, usual)
                              : jinja_filter(run, name->text->text, items->item[i],
                                             (jinja_arguments_t){with.item + 1, with.count - 1, with.named}));
     return list;
@@ -329,9 +333,8 @@ static jinja_value_t select_by(jinja_run_t *run, jinja_value_t value, jinja_argu
     if (test && test->kind != VALUE_TEXT)
         return jinja_fail(run, "a filter is given %s, not the name of a test", jinja_kind_name(*test));
     for (size_t i = 0; !jinja_fails(run) && i < items->count; i++) {
-        const jinja_value_t item = attribute ? jinja_attribute(run, items->item[i], with.item[0].text->text,
-                                                               with.item[0].text->bytes)
-                                             : items->item[i];
+        const jinja_value_t item =
+            attribute ? jinja_attribute_path(run, items->item[i], with.item[0].text, NULL) : items->item[i];
         const int truth = test ? jinja_test(run, test->text->text, item,
                                             (jinja_arguments_t){test + 1, with.count - own - 1, with.named})
                                : jinja_true(item);
@@ -377,6 +380,10 @@ static jinja_value_t filter_capitalize(jinja_run_t *run, jinja_value_t value, ji
 {
     return as_method(run, "capitalize", value, with);
 }
+static jinja_value_t filter_title(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
+{
+    return as_method(run, "title", value, (jinja_arguments_t){&value, 1, with.named});
+}
 static jinja_value_t filter_replace(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
     jinja_value_t list = jinja_list(run);
@@ -421,9 +428,14 @@ static const struct {
                {"upper", filter_upper},
                {"lower", filter_lower},
                {"capitalize", filter_capitalize},
+               {"title", filter_title},
                {"replace", filter_replace},
                {"items", filter_items},
+               {"sort", jinja_filter_sort},
+               {"dictsort", jinja_filter_dictsort},
+               {"unique", jinja_filter_unique},
                {"tojson", jinja_to_json}};
+
 jinja_value_t jinja_filter(jinja_run_t *run, const char *name, jinja_value_t value, jinja_arguments_t with)
 {
     if (!jinja_reads(run, value))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "model/jinja/internal.h"
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
@@ -117,16 +118,33 @@ static jinja_value_t method_endswith(jinja_run_t *run, const jinja_text_t *text,
     return ends(run, text, with, 1);
 }
 
-/* Letters from `begin` on to one case, those before to the other, of ASCII. */
-static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, int upper_before, int upper_after,
-                             size_t begin)
+static int is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Which letters of a text become capital ones. */
+typedef enum { CASE_LOWER, CASE_UPPER, CASE_FIRST, CASE_AFTER_OTHERS, CASE_AFTER_SIGNS } case_t;
+
+static int is_upper(const jinja_text_t *text, size_t at, case_t which)
+{
+    static const char signs[] = "- \t\n\v\f\r\x1c\x1d\x1e\x1f({[<"; /* of the filter title */
+    if (which <= CASE_UPPER || at == 0)
+        return which > CASE_LOWER;
+    const char before = text->text[at - 1];
+    return which == CASE_AFTER_OTHERS ? !is_letter(before)
+                                      : which == CASE_AFTER_SIGNS && before && strchr(signs, before);
+}
+
+/* A text in another case, of ASCII. */
+static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, case_t which)
 {
     char *made = jinja_take(run, text->bytes + 1, 1);
     for (size_t i = 0; made && i < text->bytes; i++) {
         const char c = text->text[i];
         if ((unsigned char)c > 0x7F)
             return jinja_fail(run, "upper and lower case beyond ASCII is not supported");
-        const int upper = i < begin ? upper_before : upper_after;
+        const int upper = is_upper(text, i, which);
         made[i] = (char)(upper && c >= 'a' && c <= 'z'    ? c - 32
                          : !upper && c >= 'A' && c <= 'Z' ? c + 32
                                                           : c);
@@ -137,17 +155,22 @@ static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, int upp
 static jinja_value_t method_upper(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
 {
     (void)with;
-    return in_case(run, text, 1, 1, 0);
+    return in_case(run, text, CASE_UPPER);
 }
 static jinja_value_t method_lower(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
 {
     (void)with;
-    return in_case(run, text, 0, 0, 0);
+    return in_case(run, text, CASE_LOWER);
 }
 static jinja_value_t method_capitalize(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
 {
     (void)with;
-    return in_case(run, text, 1, 0, 1);
+    return in_case(run, text, CASE_FIRST);
+}
+/* With an argument, which texts' method does not have: the filter of that name. */
+static jinja_value_t method_title(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
+{
+    return in_case(run, text, with.count > 0 ? CASE_AFTER_SIGNS : CASE_AFTER_OTHERS);
 }
 
 static jinja_value_t method_replace(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)
@@ -215,6 +238,7 @@ static const struct {
                 {"upper", method_upper},
                 {"lower", method_lower},
                 {"capitalize", method_capitalize},
+                {"title", method_title},
                 {"replace", method_replace},
                 {"find", method_find},
                 {"count", method_count},
@@ -222,7 +246,6 @@ static const struct {
                 /* Python's alone: an error names them */
                 {"rsplit", NULL},
                 {"splitlines", NULL},
-                {"title", NULL},
                 {"format", NULL},
                 {"index", NULL},
                 {"isdigit", NULL}};
@@ -312,81 +335,136 @@ static void put(jinja_run_t *run, jinja_buffer_t *out, const char *text)
     jinja_add(run, out, &(jinja_text_t){text, NULL, strlen(text)});
 }
 
-/* As json.dumps(ensure_ascii=False) has it; escapes come from where the character did. */
-static void put_text(jinja_run_t *run, jinja_buffer_t *out, const jinja_text_t *text)
+/* The arguments of json.dumps. */
+typedef struct {
+    jinja_run_t *run;
+    jinja_buffer_t *out;
+    const jinja_text_t *comma, *colon;
+    int64_t indent; /* below 0: all on one line */
+    int ascii, sorted;
+} json_form_t;
+
+/* Writes what a character of a text becomes, in `out` [16]: its bytes, or escapes. */
+static void escape_of(const json_form_t *form, uint32_t c, const char *bytes, size_t n, char out[16])
 {
     static const char known[] = "\"\"\\\\\nn\rr\tt\ff\bb";
-    put(run, out, "\"");
-    for (size_t i = 0; i < text->bytes && !jinja_fails(run); i++) {
-        const char c = text->text[i];
-        char escape[8] = {c, 0};
-        if ((unsigned char)c < 0x20)
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
-        for (size_t k = 0; known[k]; k += 2)
-            if (known[k] == c)
-                snprintf(escape, sizeof escape, "\\%c", known[k + 1]);
-        const size_t bytes = escape[1] ? strlen(escape) : 1;
-        uint32_t from[8];
+    memcpy(out, bytes, n);
+    out[n] = 0;
+    if (form->ascii && c > 0xFFFF)
+        snprintf(out, 16, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10),
+                 0xDC00 + (unsigned)((c - 0x10000) & 0x3FF));
+    else if (c < 0x20 || (form->ascii && (c > 0x7E)))
+        snprintf(out, 16, c == 0x7F ? "\x7F" : "\\u%04x", (unsigned)c);
+    for (size_t k = 0; known[k]; k += 2)
+        if ((uint32_t)known[k] == c)
+            snprintf(out, 16, "\\%c", known[k + 1]);
+}
+
+/* Escapes come from where the character did. */
+static void put_text(const json_form_t *form, const jinja_text_t *text)
+{
+    put(form->run, form->out, "\"");
+    for (size_t i = 0, n; i < text->bytes && !jinja_fails(form->run); i += n) {
+        uint32_t c = 0, from[16];
+        char escape[16];
+        n = base_utf8_decode((const unsigned char *)text->text + i, text->bytes - i, &c);
+        if (n == 0) {
+            n = 1;
+            c = 0xFFFD;
+        }
+        escape_of(form, c, text->text + i, n, escape);
+        const size_t bytes = escape[0] ? strlen(escape) : 1;
         for (size_t k = 0; k < bytes; k++)
             from[k] = text->from ? text->from[i] : 0;
-        jinja_add(run, out, &(jinja_text_t){escape, from, bytes});
+        jinja_add(form->run, form->out, &(jinja_text_t){escape, from, bytes});
     }
-    put(run, out, "\"");
+    put(form->run, form->out, "\"");
 }
 
-static void put_line(jinja_run_t *run, jinja_buffer_t *out, int64_t indent, int depth)
+static void put_line(const json_form_t *form, int depth)
 {
-    if (indent >= 0)
-        put(run, out, "\n");
-    for (int64_t i = 0; i < indent * depth && !jinja_fails(run); i++)
-        put(run, out, " ");
+    if (form->indent >= 0)
+        put(form->run, form->out, "\n");
+    for (int64_t i = 0; i < form->indent * depth && !jinja_fails(form->run); i++)
+        put(form->run, form->out, " ");
 }
 
-static void put_json(jinja_run_t *run, jinja_buffer_t *out, jinja_value_t value, int64_t indent, int depth)
+static void put_json(const json_form_t *form, jinja_value_t value, int depth);
+
+static void put_items(const json_form_t *form, jinja_value_t value, int depth)
 {
+    jinja_run_t *run = form->run;
     const int map = value.kind == VALUE_MAP;
+    jinja_value_t pairs = value;
+    if (map)
+        pairs = form->sorted
+                    ? jinja_filter_dictsort(
+                          run, value,
+                          (jinja_arguments_t){&(jinja_value_t){.kind = VALUE_BOOL, .number = 1}, 1, NULL})
+                    : jinja_call_method(run, "items", value, (jinja_arguments_t){0});
+    put(run, form->out, map ? "{" : "[");
+    for (size_t i = 0; !jinja_fails(run) && i < pairs.list->count; i++) {
+        const jinja_value_t *item = &pairs.list->item[i];
+        if (i > 0)
+            jinja_add(run, form->out, form->comma);
+        put_line(form, depth + 1);
+        if (map) {
+            item = item->list->item;
+            if (item->kind != VALUE_TEXT)
+                jinja_fail(run, "tojson of a map with %s as a key", jinja_kind_name(*item));
+            put_json(form, *item++, depth + 1);
+            jinja_add(run, form->out, form->colon);
+        }
+        put_json(form, *item, depth + 1);
+    }
+    if (value.list->count > 0)
+        put_line(form, depth);
+    put(run, form->out, map ? "}" : "]");
+}
+
+static void put_json(const json_form_t *form, jinja_value_t value, int depth)
+{
+    jinja_run_t *run = form->run;
     if (depth > 100)
         jinja_fail(run, "tojson of what is nested too deeply");
     if (jinja_fails(run))
         return;
     if (value.kind == VALUE_TEXT)
-        put_text(run, out, value.text);
+        put_text(form, value.text);
     else if (value.kind == VALUE_NONE || value.kind == VALUE_BOOL)
-        put(run, out, value.kind == VALUE_NONE ? "null" : value.number ? "true" : "false");
+        put(run, form->out, value.kind == VALUE_NONE ? "null" : value.number ? "true" : "false");
     else if (value.kind == VALUE_INT || value.kind == VALUE_REAL)
-        jinja_add(run, out, jinja_string(run, value));
-    else if (!map && value.kind != VALUE_LIST)
+        jinja_add(run, form->out, jinja_string(run, value));
+    else if (value.kind != VALUE_MAP && value.kind != VALUE_LIST)
         jinja_fail(run, "tojson of %s", jinja_kind_name(value));
-    else {
-        put(run, out, map ? "{" : "[");
-        for (size_t i = 0; i < value.list->count && !jinja_fails(run); i++) {
-            if (i > 0)
-                put(run, out, indent >= 0 ? "," : ", ");
-            put_line(run, out, indent, depth + 1);
-            if (map && value.list->item[2 * i].kind != VALUE_TEXT)
-                jinja_fail(run, "tojson of a map with %s as a key", jinja_kind_name(value.list->item[2 * i]));
-            if (map) {
-                put_json(run, out, value.list->item[2 * i], indent, depth + 1);
-                put(run, out, ": ");
-            }
-            put_json(run, out, value.list->item[map ? 2 * i + 1 : i], indent, depth + 1);
-        }
-        if (value.list->count > 0)
-            put_line(run, out, indent, depth);
-        put(run, out, map ? "}" : "]");
-    }
+    else
+        put_items(form, value, depth);
 }
 
 jinja_value_t jinja_to_json(jinja_run_t *run, jinja_value_t value, jinja_arguments_t with)
 {
+    static const jinja_text_t comma = {", ", NULL, 2}, bare = {",", NULL, 1}, colon = {": ", NULL, 2};
     jinja_buffer_t buffer = {0};
-    const jinja_value_t *ascii = jinja_argument(with, 0, "ensure_ascii");
+    const jinja_value_t *ascii = jinja_argument(with, 0, "ensure_ascii"),
+                        *between = jinja_argument(with, 2, "separators"),
+                        *sorted = jinja_argument(with, 3, "sort_keys");
     const int64_t indent = jinja_number_argument(run, with, 1, "indent", -1);
-    if ((ascii && jinja_true(*ascii)) || jinja_argument(with, 2, "separators") ||
-        jinja_argument(with, 3, "sort_keys"))
-        return jinja_fail(run, "tojson takes indent and no other argument here");
+    json_form_t form = {.run = run,
+                        .out = &buffer,
+                        .comma = indent >= 0 ? &bare : &comma,
+                        .colon = &colon,
+                        .indent = indent,
+                        .ascii = ascii && jinja_true(*ascii),
+                        .sorted = sorted && jinja_true(*sorted)};
     if (indent > 64)
         return jinja_fail(run, "tojson takes an indent of up to 64");
-    put_json(run, &buffer, value, indent, 0);
+    if (between && between->kind != VALUE_NONE) {
+        const jinja_list_t *two = between->kind == VALUE_LIST ? between->list : NULL;
+        if (!two || two->count != 2 || two->item[0].kind != VALUE_TEXT || two->item[1].kind != VALUE_TEXT)
+            return jinja_fail(run, "tojson takes two texts as separators");
+        form.comma = two->item[0].text;
+        form.colon = two->item[1].text;
+    }
+    put_json(&form, value, 0);
     return jinja_taken(run, &buffer);
 }

@@ -27,7 +27,7 @@ BUILD = os.environ.get("B", "build")
 COUNT = int(os.environ.get("JINJA_PROGRAMS", "150"))
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "add_generation_prompt": False, "tools": None, "documents": None,
              "reals": [0.1, 1e-5, 1e16, 123456789.125, -0.0, 2.0]}
-REFUSED = ("is not supported", "are not supported", "takes indent and no other", "is taken for a text", "does not take these")
+REFUSED = ("is not supported", "are not supported", "is taken for a text", "does not take these")
 DATE = "2026-11-05"
 
 # The constructs of: Llama 3.2 and 3.3, gpt-oss, Phi-3, Phi-4, GLM-4, DeepSeek-V3.
@@ -165,6 +165,10 @@ def value(rng, depth):
         f"({a}).startswith({b})", f"({a}).replace({b}, {c})", f"({a}).get({b})", f"({a}).find({b})", f"({a}).rstrip('\\n')", f"({a}).items()",
         f"({a})|trim", f"({a})|length", f"({a})|upper", f"({a})|lower", f"({a})|capitalize", f"({a})|join({b})", f"({a})|tojson", f"({a})|tojson(indent=2)",
         f"({a})|default({b})", f"({a})|default({b}, true)", f"({a})|first", f"({a})|last", f"({a})|list", f"({a})|string", f"({a})|int", f"({a})|reverse|list",
+        f"({a})|dictsort|list|tojson", f"({a})|dictsort(true, by='value', reverse=true)|list|tojson", f"({a})|sort|tojson", f"({a})|sort(true)|tojson",
+        f"({a})|sort(attribute='role')|tojson", f"({a})|unique|list|tojson", f"({a})|title", f"({a}).title()", f"({a})|tojson(ensure_ascii={b})",
+        f"({a})|tojson(separators=('; ', '='))", f"({a})|tojson(sort_keys=true, indent=1)", f"({a})|map(attribute='k.0', default={b})|list|tojson",
+        f"({a})|join({b}, attribute='role')",
         f"({a})|replace('a', {b})", f"({a})|indent(2)", f"({a})|map('string')|join", f"({a})|select('equalto', {b})|list|length", f"({a})|reject|list|length",
         f"({a})|selectattr('role', 'equalto', 'user')|list|length", f"({a})|map(attribute='role')|join(',')", f"(({a}) is defined)", f"(({a}) is string)",
         f"(({a}) is none)", f"(({a}) is mapping)", f"(({a}) is sequence)", f"(({a}) is iterable)", f"(({a}) is number)", f"(({a}) is integer)", f"(({a}) is boolean)",

@@ -83,7 +83,25 @@ static void writes(void **state)
         {"{% set r = messages[1].reals %}{{ r[5] is number and r[5] is float and r[6] is not integer }}"
          "{{ r[6] == 2 and 2 in r and r[5] < 1 and not r[4] }}"
          "{{ r[6]|int }}{{ messages[1].big is defined }}",
-         "TrueTrue2True"}};
+         "TrueTrue2True"},
+        {"{{ {'b': 1, 'A': 2, 'a': 0} | dictsort | tojson }}{{ {'b': 1, 'A': 2} | dictsort(true, 'value', "
+         "reverse=true) | map('first') | join }}",
+         "[[\"A\", 2], [\"a\", 0], [\"b\", 1]]Ab"},
+        {"{{ ['b', 'A', 'a'] | sort | join }}{{ [2, 3, 1] | sort(reverse=true) | join }}"
+         "{{ messages | sort(attribute='role') | map(attribute='content') | first }}",
+         "Aab321a-b"},
+        {"{{ ['b', 'B', 'a', 'b'] | unique | join }}{{ [1, true, 'x', none, 'x'] | unique | list | length }}"
+         "{{ messages | unique(attribute='role') | list | length }}",
+         "ba32"},
+        {"{{ \"it's a-b (CD\" | title }},{{ \"it's a-b (CD\".title() }}", "It's A-B (Cd,It'S A-B (Cd"},
+        {"{{ [{'f': {'g': ['x', 'y']}}] | map(attribute='f.g.1') | join }}{{ [{'f': {'g': 1}}, {'f': {}}] | "
+         "map(attribute='f.g', default=7) | join('-') }}{{ [{'items': 2}] | join('', attribute='items') }}",
+         "y1-72"},
+        {"{{ [{'f': {'g': 1}}, {'f': {}}] | selectattr('f.g', 'defined') | list | length }}", "1"},
+        {"{{ {'b': [1, 2], 'a': 'é\u2028\U0001f600'} | tojson(ensure_ascii=true, separators=(',', ':'), "
+         "sort_keys=true) }}",
+         "{\"a\":\"\\u00e9\\u2028\\ud83d\\ude00\",\"b\":[1,2]}"},
+        {"{{ {'b': [1]} | tojson(indent=1, separators=(';', '=')) }}", "{\n \"b\"=[\n  1\n ]\n}"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         jinja_output_t out = {0};
         if (run_one(cases[i].program, TALK, NULL, &out) != GYRE_OK)
@@ -138,13 +156,18 @@ static void refusals(void **state)
         const char *program, *word;
     } cases[] = {
         {"a\n{% include 'x' %}", "line 2: the statement is not supported: include"},
-        {"{{ 1|dictsort }}", "line 1: the filter dictsort is not supported"},
+        {"{{ 1|wordwrap }}", "line 1: the filter wordwrap is not supported"},
+        {"{{ 1|dictsort }}", "the filter dictsort on a number"},
+        {"{{ {'\u00e9': 1, 'a': 2} | dictsort }}", "beyond ASCII is not supported"},
+        {"{{ [1, 'a'] | sort }}", "a text < a number is not supported"},
+        {"{{ range(100000) | sort(reverse=true) | first }}{{ range(100000) | unique | list | length }}",
+         "more than 10000000 steps"},
         {"{{ 1 is callable }}", "the test callable is not supported"},
         {"{{ 1 / 2 }}", "the operator / is not supported"},
         {"{{ 1.5 }}", "numbers with a point"},
         {"{{ messages[-1].share + 1 }}", "a number with a point + a number is not supported"},
         {"{{ messages[-1].big }}", "a number beyond 2^63 is taken for a text"},
-        {"{{ 'a'.title() }}", "the method title of a text is not supported"},
+        {"{{ 'a'.splitlines() }}", "the method splitlines of a text is not supported"},
         {"{{ cycler(1) }}", "'cycler' is undefined, or not supported"},
         {"{{ messages[0].x.y }}", "'x' is undefined"},
         {"{{ 'a' + missing }}", "'missing' is undefined"},
