@@ -13,24 +13,6 @@
 #include "base/utf8.h"
 #include "model/chat/internal.h"
 #include "model/chat/templates.h"
-#include "model/jinja/jinja.h"
-
-enum { PROMPTS = 2 };
-
-struct model_chat {
-    jinja_program_t *program;
-    json_t *variables;
-    const char *date;
-    char *name;             /* for messages: a file, or --template NAME */
-    model_symbol_t *symbol; /* [symbols], of the tokenizer */
-    size_t symbols;
-    unsigned char begins[256]; /* 1: a symbol begins with this byte */
-    size_t longest;            /* bytes of the longest symbol */
-    model_token_t *own;        /* [owns]: symbols of the template, which messages do not give */
-    size_t owns, own_room;
-    /* what it adds for add_generation_prompt: without thoughts, where it knows these, and as it is */
-    char *prompt[PROMPTS];
-};
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
@@ -61,9 +43,8 @@ static gyre_status_t no_memory(void)
 
 /* ---- tokens of a template ------------------------------------------------------------------------------ */
 
-/* The longest symbol at text[0 .. bytes), all of which is the program's own; NULL: there is none. */
-static const model_symbol_t *symbol_at(const model_chat_t *chat, const char *text, size_t bytes,
-                                       const uint32_t *from)
+const model_symbol_t *chat_symbol_at(const model_chat_t *chat, const char *text, size_t bytes,
+                                     const uint32_t *from)
 {
     const model_symbol_t *longest = NULL;
     size_t own = 0;
@@ -103,12 +84,11 @@ static gyre_status_t own_of_text(model_chat_t *chat, const char *program)
     return status;
 }
 
-/* Symbols that the program wrote. */
-static gyre_status_t own_of_output(model_chat_t *chat, const jinja_output_t *out)
+gyre_status_t chat_own_of_output(model_chat_t *chat, const jinja_output_t *out)
 {
     gyre_status_t status = GYRE_OK;
     for (size_t at = 0; status == GYRE_OK && at < out->bytes;) {
-        const model_symbol_t *one = symbol_at(chat, out->text + at, out->bytes - at, out->from + at);
+        const model_symbol_t *one = chat_symbol_at(chat, out->text + at, out->bytes - at, out->from + at);
         if (one)
             status = add_own(chat, one->id);
         at += one ? one->count : 1;
@@ -149,78 +129,12 @@ static gyre_status_t check_tokens(const model_tokenizer_t *tokenizer, const chat
     return GYRE_OK;
 }
 
-/* ---- what a template begins an answer with ------------------------------------------------------------- */
-
-static int set_flag(model_chat_t *chat, const char *name, json_t *value)
+gyre_status_t chat_render(const model_chat_t *chat, const json_t *messages, const json_t *tools,
+                          jinja_output_t *out)
 {
-    return json_object_set_new(chat->variables, name, value) == 0;
-}
-
-static gyre_status_t render(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
-{
-    return jinja_run(chat->program,
-                     &(jinja_input_t){.variables = chat->variables, .messages = messages, .date = chat->date},
-                     out);
-}
-
-/* Runs a conversation of these roles, one letter each, to learn what the program writes. Some programs refuse
- * some conversations: then *out is empty. */
-static gyre_status_t probe(model_chat_t *chat, const char *roles, jinja_output_t *out)
-{
-    json_t *messages = json_array();
-    int fine = messages != NULL;
-    for (; fine && *roles; roles++)
-        fine = json_array_append_new(messages, json_pack("{s:s,s:s}", "role",
-                                                         *roles == 's'   ? "system"
-                                                         : *roles == 'u' ? "user"
-                                                                         : "assistant",
-                                                         "content", "x")) == 0;
-    *out = (jinja_output_t){0};
-    gyre_status_t status = fine ? render(chat, messages, out) : no_memory();
-    json_decref(messages);
-    if (status == GYRE_ERR_INVALID)
-        status = GYRE_OK;
-    return status == GYRE_OK ? own_of_output(chat, out) : status;
-}
-
-/* What a question is followed by more with add_generation_prompt than without. */
-static gyre_status_t find_prompt(model_chat_t *chat, char **prompt)
-{
-    jinja_output_t with = {0}, without = {0};
-    if (!set_flag(chat, "add_generation_prompt", json_true()))
-        return no_memory();
-    gyre_status_t status = probe(chat, "u", &with);
-    if (!set_flag(chat, "add_generation_prompt", json_false()))
-        status = no_memory();
-    if (status == GYRE_OK)
-        status = probe(chat, "u", &without);
-    size_t same = 0;
-    while (same < with.bytes && same < without.bytes && with.text[same] == without.text[same])
-        same++;
-    if (status == GYRE_OK && without.bytes > 0 && same < with.bytes &&
-        !(*prompt = strndup(with.text + same, with.bytes - same)))
-        status = no_memory();
-    jinja_output_free(&with);
-    jinja_output_free(&without);
-    return status;
-}
-
-static gyre_status_t find_prompts(model_chat_t *chat)
-{
-    jinja_output_t out = {0};
-    if (!set_flag(chat, "tools", json_null()) || !set_flag(chat, "documents", json_null()) ||
-        !set_flag(chat, "enable_thinking", json_false()))
-        return no_memory();
-    gyre_status_t status = find_prompt(chat, &chat->prompt[0]);
-    json_object_del(chat->variables, "enable_thinking");
-    if (status == GYRE_OK)
-        status = find_prompt(chat, &chat->prompt[1]);
-    static const char *const more[] = {"sua", "ua"};
-    for (size_t i = 0; status == GYRE_OK && i < sizeof more / sizeof *more; i++) {
-        status = probe(chat, more[i], &out);
-        jinja_output_free(&out);
-    }
-    return status;
+    const jinja_input_t input = {
+        .variables = chat->variables, .messages = messages, .tools = tools, .date = chat->date};
+    return jinja_run(chat->program, &input, out);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
@@ -241,19 +155,21 @@ static gyre_status_t of_template(const char *name, gyre_status_t status)
                            name, why, model_chat_names());
 }
 
-static gyre_status_t open_chat(const model_tokenizer_t *tokenizer, const char *spec,
-                               const chat_template_t *template, model_chat_t *chat)
+/* `tools`: the folder's program for conversations with tools. */
+static gyre_status_t open_program(const model_tokenizer_t *tokenizer, const char *spec,
+                                  const chat_template_t *template, int tools, model_chat_t *chat)
 {
     char path[PATH_MAX], *text = NULL;
     gyre_status_t status = model_tokenizer_symbols(tokenizer, &chat->symbol, &chat->symbols);
     if (status == GYRE_OK && template) {
         snprintf(path, sizeof path, "--template %s", template->name);
+        chat->named = 1;
         if (!(text = strdup(template->program)))
             status = no_memory();
         if (status == GYRE_OK)
             status = check_tokens(tokenizer, template, chat);
     } else if (status == GYRE_OK) {
-        if ((status = chat_program_of_folder(spec, &text, path)) == GYRE_OK)
+        if ((status = chat_program_of_folder(spec, tools, &text, path)) == GYRE_OK)
             status = chat_variables_of_folder(spec, chat->variables);
     }
     if (status == GYRE_OK && !(chat->name = strdup(path)))
@@ -263,7 +179,26 @@ static gyre_status_t open_chat(const model_tokenizer_t *tokenizer, const char *s
     if (status == GYRE_OK)
         status = own_of_text(chat, text);
     free(text);
-    return status == GYRE_OK ? find_prompts(chat) : status;
+    return status == GYRE_OK ? chat_probe(chat) : status;
+}
+
+static gyre_status_t open_chat(const model_tokenizer_t *tokenizer, const char *spec,
+                               const chat_template_t *template, int tools, const char *date,
+                               model_chat_t **out)
+{
+    model_chat_t *chat = calloc(1, sizeof *chat);
+    if (!chat)
+        return no_memory();
+    chat->date = date;
+    chat->variables = json_object();
+    gyre_status_t status =
+        chat->variables ? open_program(tokenizer, spec, template, tools, chat) : no_memory();
+    if (status != GYRE_OK) {
+        model_chat_destroy(chat);
+        return status;
+    }
+    *out = chat;
+    return GYRE_OK;
 }
 
 gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *spec, const char *name,
@@ -273,13 +208,16 @@ gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *sp
     if (name && !template)
         return gyre_fail_quiet(GYRE_ERR_INVALID, "there is no chat template '%s': there are %s", name,
                                model_chat_names());
-    model_chat_t *chat = calloc(1, sizeof *chat);
-    if (!chat)
-        return no_memory();
-    chat->date = date;
-    chat->variables = json_object();
-    gyre_status_t status = chat->variables ? open_chat(tokenizer, spec, template, chat) : no_memory();
-    if (status != GYRE_OK) {
+    model_chat_t *chat = NULL;
+    gyre_status_t status = open_chat(tokenizer, spec, template, 0, date, &chat);
+    if (status != GYRE_OK)
+        return status;
+    if (!template)
+        status = open_chat(tokenizer, spec, NULL, 1, date, &chat->with_tools);
+    /* what is wrong with it matters to conversations with tools alone */
+    if (status != GYRE_OK && status != GYRE_ERR_NOT_FOUND && status != GYRE_ERR_NO_MEMORY)
+        status = (chat->refused = strdup(gyre_last_error())) ? GYRE_OK : no_memory();
+    if (status == GYRE_ERR_NO_MEMORY) {
         model_chat_destroy(chat);
         return status;
     }
@@ -293,8 +231,12 @@ void model_chat_destroy(model_chat_t *chat)
         return;
     jinja_destroy(chat->program);
     json_decref(chat->variables);
-    for (int i = 0; i < PROMPTS; i++)
+    for (int i = 0; i < CHAT_PROMPTS; i++)
         free(chat->prompt[i]);
+    free(chat->header);
+    free(chat->refused);
+    free(chat->why);
+    model_chat_destroy(chat->with_tools);
     free(chat->name);
     free(chat->symbol);
     free(chat->own);
@@ -304,19 +246,19 @@ void model_chat_destroy(model_chat_t *chat)
 /* ---- what is learned ----------------------------------------------------------------------------------- */
 
 /* Where the answer whose first character is at `at` begins: after the template's beginning of an answer, if
- * that stands between the message before and it. */
-static size_t answer_begin(const model_chat_t *chat, const jinja_output_t *out, size_t at)
+ * that stands between the message before and it. SIZE_MAX: it does not. */
+static size_t after_prompt(const model_chat_t *chat, const jinja_output_t *out, size_t at)
 {
     size_t from = at;
     while (from > 0 && out->from[from - 1] == 0)
         from--;
-    for (int i = 0; i < PROMPTS; i++) {
+    for (int i = 0; i < CHAT_PROMPTS; i++) {
         const size_t n = chat->prompt[i] ? strlen(chat->prompt[i]) : 0;
         for (size_t end = at; n > 0 && end >= from + n; end--)
             if (memcmp(out->text + end - n, chat->prompt[i], n) == 0)
                 return end;
     }
-    return at;
+    return SIZE_MAX;
 }
 
 /* The end of the answer that has its last character before `at`: after the token that follows. */
@@ -329,36 +271,106 @@ static size_t answer_end(const model_chat_t *chat, const jinja_output_t *out, si
         if (n == 0 || !base_utf8_is_space(c))
             break;
     }
-    const model_symbol_t *one = symbol_at(chat, out->text + end, out->bytes - end, out->from + end);
+    const model_symbol_t *one = chat_symbol_at(chat, out->text + end, out->bytes - end, out->from + end);
     return one ? end + one->count : at;
 }
 
-/* Marks in out->generated what is learned. */
-static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messages, jinja_output_t *out)
+/* What the template writes in the turn of a message before its first character, and after its last one: in
+ * an answer with calls it belongs to these. */
+static size_t turn_begin(const model_chat_t *chat, const jinja_output_t *out, uint32_t message, size_t at)
 {
-    typedef struct {
-        size_t begin, end; /* of the message's own characters */
-    } place_t;
-    const size_t count = json_array_size(messages);
-    if (jinja_marks(chat->program))
-        return GYRE_OK;
-    place_t *place = calloc(count + 1, sizeof *place); /* the first: of the program */
-    if (!place)
-        return no_memory();
+    const size_t header = chat->header ? strlen(chat->header) : 0;
+    size_t from = at;
+    while (from > 0 && out->from[from - 1] == 0 && out->turn[from - 1] == message)
+        from--;
+    return at - from >= header && memcmp(out->text + from, chat->header ? chat->header : "", header) == 0
+               ? from + header
+               : from;
+}
+
+static size_t turn_end(const model_chat_t *chat, const jinja_output_t *out, uint32_t message, size_t at,
+                       size_t most)
+{
+    size_t end = at, last = at;
+    while (end < most && out->from[end] == 0 && out->turn[end] == message)
+        end++;
+    for (size_t i = at; i < end;) {
+        const model_symbol_t *one = chat_symbol_at(chat, out->text + i, end - i, out->from + i);
+        i += one ? one->count : 1;
+        last = one ? i : last;
+    }
+    return chat->ends && last > at ? last : answer_end(chat, out, end);
+}
+
+/* Of a message's own characters. */
+typedef struct {
+    size_t begin, end;
+    int own;    /* 1: in its turn; 0: others alone, such as the name of a call that its answer repeats */
+    int shared; /* 1: its turn has characters of others, too */
+} place_t;
+
+/* `place` [messages + 2], zeros: of the program, of each message, of the tools. */
+static void find_places(const jinja_output_t *out, place_t *place)
+{
     for (size_t at = 0; at < out->bytes; at++) {
         place_t *of = &place[out->from[at]];
+        const int own = out->turn[at] == out->from[at];
+        place[out->turn[at]].shared |= out->from[at] > 0 && !own;
+        if (own > of->own)
+            *of = (place_t){.own = 1, .shared = of->shared};
+        if (own < of->own)
+            continue;
         of->begin = of->end ? of->begin : at;
         of->end = at + 1;
     }
-    for (size_t i = 1; i <= count; i++) {
-        const char *role = json_string_value(json_object_get(json_array_get(messages, i - 1), "role"));
+}
+
+/* A turn that goes on with the results of its calls, as Gemma 4's does, ends where the conversation up to it
+ * ends, too. *most: bytes of the output that are the same then. */
+static gyre_status_t find_end(const model_chat_t *chat, const json_t *messages, const json_t *tools,
+                              uint32_t message, const jinja_output_t *out, size_t *most)
+{
+    jinja_output_t until = {0};
+    json_t *first = json_array();
+    gyre_status_t status = first ? GYRE_OK : no_memory();
+    for (uint32_t i = 0; status == GYRE_OK && i < message; i++)
+        if (json_array_append(first, json_array_get(messages, i)) != 0)
+            status = no_memory();
+    if (status == GYRE_OK)
+        status = chat_render(chat, first, tools, &until);
+    for (*most = 0; *most < until.bytes && *most < out->bytes && until.text[*most] == out->text[*most];)
+        ++*most;
+    *most = status == GYRE_OK ? *most : out->bytes;
+    json_decref(first);
+    jinja_output_free(&until);
+    return status == GYRE_ERR_INVALID ? GYRE_OK : status;
+}
+
+/* Marks in out->generated what is learned. */
+static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
+                                  place_t *place, jinja_output_t *out)
+{
+    gyre_status_t status = GYRE_OK;
+    for (uint32_t i = 1; status == GYRE_OK && i <= json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i - 1);
+        const char *role = json_string_value(json_object_get(message, "role"));
         if (!role || strcmp(role, "assistant") != 0 || !place[i].end)
             continue;
-        const size_t begin = answer_begin(chat, out, place[i].begin);
-        memset(out->generated + begin, 1, answer_end(chat, out, place[i].end) - begin);
+        const int calls = chat_calls(message) != NULL;
+        size_t most = out->bytes;
+        if (calls && place[i].shared) {
+            status = find_end(chat, messages, tools, i, out, &most);
+            for (place[i].end = most; place[i].end > place[i].begin && out->from[place[i].end - 1] != i;)
+                place[i].end--;
+        }
+        size_t begin = after_prompt(chat, out, place[i].begin);
+        if (begin == SIZE_MAX)
+            begin = calls ? turn_begin(chat, out, i, place[i].begin) : place[i].begin;
+        const size_t end =
+            calls ? turn_end(chat, out, i, place[i].end, most) : answer_end(chat, out, place[i].end);
+        memset(out->generated + begin, 1, end - begin);
     }
-    free(place);
-    return GYRE_OK;
+    return status;
 }
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
@@ -419,7 +431,7 @@ static gyre_status_t add_output(run_t *run, const model_chat_t *chat, const jinj
     size_t from = 0;
     gyre_status_t status = GYRE_OK;
     for (size_t at = 0; status == GYRE_OK && at < text->bytes;) {
-        const model_symbol_t *one = symbol_at(chat, text->text + at, text->bytes - at, text->from + at);
+        const model_symbol_t *one = chat_symbol_at(chat, text->text + at, text->bytes - at, text->from + at);
         if (!one) {
             at++;
             continue;
@@ -437,19 +449,100 @@ static gyre_status_t add_output(run_t *run, const model_chat_t *chat, const jinj
     return status == GYRE_OK && from < text->bytes ? add_text(run, text, from, text->bytes) : status;
 }
 
-gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
-                                model_ids_t *out)
+/* ---- what templates do not write ----------------------------------------------------------------------- */
+
+static const char *role_of(const json_t *messages, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return role ? role : "";
+}
+
+/* Roles that every template has, but for system. */
+static int is_plain(const char *role)
+{
+    return strcmp(role, "system") == 0 || strcmp(role, "user") == 0 || strcmp(role, "assistant") == 0;
+}
+
+static gyre_status_t check_talk(const model_chat_t *chat, const json_t *messages, const json_t *tools)
+{
+    if (tools && !chat->takes_tools)
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "the conversation has \"tools\", which %s does not write",
+                               chat->name);
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        if (chat->named && !is_plain(role_of(messages, i)))
+            return gyre_fail_quiet(
+                GYRE_ERR_INVALID,
+                "message %zu: %s does not write the role '%.60s': the program of a model's folder may", i + 1,
+                chat->name, role_of(messages, i));
+        if (chat_calls(json_array_get(messages, i)) && !chat->takes_calls)
+            return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: %s does not write \"tool_calls\"%s%s",
+                                   i + 1, chat->name, chat->why ? ": " : "", chat->why ? chat->why : "");
+    }
+    return GYRE_OK;
+}
+
+/* Some programs pass over messages of a role that they do not know. */
+static gyre_status_t check_written(const model_chat_t *chat, const json_t *messages, const place_t *place)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        const char *text = json_is_string(content) ? json_string_value(content) : "";
+        if (!is_plain(role_of(messages, i)) && !place[i + 1].end && text[strspn(text, " \t\r\n")])
+            return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: %s writes nothing of the role '%.60s'",
+                                   i + 1, chat->name, role_of(messages, i));
+    }
+    return GYRE_OK;
+}
+
+/* A program's refusal; the role that it may be for. */
+static gyre_status_t refused(const model_chat_t *chat, const json_t *messages, gyre_status_t status)
+{
+    status = of_template(chat->name, status);
+    for (size_t i = 0; status == GYRE_ERR_INVALID && i < json_array_size(messages); i++)
+        if (!is_plain(role_of(messages, i)))
+            return gyre_fail_quiet(status, "%s (message %zu has the role '%.60s')", gyre_last_error(), i + 1,
+                                   role_of(messages, i));
+    return status;
+}
+
+static gyre_status_t encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
+                            const json_t *tools, model_ids_t *out)
 {
     jinja_output_t text = {0};
     run_t run = {.encoder = encoder, .out = out, .first = out->count};
-    gyre_status_t status = render(chat, messages, &text);
+    place_t *place = NULL;
+    gyre_status_t status = chat_render(chat, messages, tools, &text);
     if (status != GYRE_OK)
-        return of_template(chat->name, status);
-    status = mark_answers(chat, messages, &text);
+        return refused(chat, messages, status);
+    if (!(place = calloc(json_array_size(messages) + 2, sizeof *place)))
+        status = no_memory();
+    if (status == GYRE_OK) {
+        find_places(&text, place);
+        status = check_written(chat, messages, place);
+    }
+    if (status == GYRE_OK && !jinja_marks(chat->program))
+        status = mark_answers(chat, messages, tools, place, &text);
     model_encoder_refuse(encoder, chat->own, chat->owns);
     if (status == GYRE_OK)
         status = add_output(&run, chat, &text);
     model_encoder_refuse(encoder, NULL, 0);
     jinja_output_free(&text);
+    free(place);
+    return status;
+}
+
+gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
+                                const json_t *tools, model_ids_t *out)
+{
+    json_t *shaped;
+    tools = json_array_size(tools) > 0 ? tools : NULL;
+    if (tools && chat->refused)
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "%s", chat->refused);
+    chat = tools && chat->with_tools ? chat->with_tools : chat;
+    gyre_status_t status = check_talk(chat, messages, tools);
+    if (status != GYRE_OK || (status = chat_shaped(messages, &chat->shape, &shaped)) != GYRE_OK)
+        return status;
+    status = encode(chat, encoder, shaped, tools, out);
+    json_decref(shaped);
     return status;
 }

@@ -11,7 +11,8 @@
  *
  * An answer begins where text is generated: after what the template adds for add_generation_prompt, if that
  * stands before it, else with its own first character. It ends with its last character, or the token that
- * stands after it, white space apart. A template with {% generation %} blocks says itself what is learned. */
+ * stands after it, white space apart. An answer with calls of tools is all that the template writes for the
+ * message, up to its last token. A template with {% generation %} blocks says itself what is learned. */
 #ifndef MODEL_CHAT_CONVERSATION_H
 #define MODEL_CHAT_CONVERSATION_H
 
@@ -48,10 +49,12 @@ gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *sp
 void model_chat_destroy(model_chat_t *chat);
 
 /* Appends a conversation: a list of objects with "role" and "content", both texts, and what else the template
- * looks at. Learned are the answers, each with the token that ends it. INVALID: the template refuses it.
- * NO_MEMORY. Threads may share a chat, not an encoder. */
+ * looks at; keys that are null are absent. An answer may have "tool_calls", as OpenAI's format or
+ * `transformers` have them, and no content. `tools`: what may be called, a list; NULL: nothing. Learned are
+ * the answers, each with the token that ends it. INVALID: the template refuses it, or does not write its
+ * roles, tools or calls. FORMAT: a call is none. NO_MEMORY. Threads may share a chat, not an encoder. */
 gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
-                                model_ids_t *out);
+                                const json_t *tools, model_ids_t *out);
 
 /* Appends a text. Learned is what begins at byte `begin` (from `bytes` on: nothing is). The text is encoded
  * as one, if the ids then begin with those of text [begin] alone, which a prompt has. Else a token reaches

@@ -26,17 +26,17 @@ static gyre_status_t read_next_to(const char *spec, const char *file, char path[
     return file_next_to(spec, file, path) ? base_json_read_with(path, 0, out) : GYRE_OK;
 }
 
-/* Of "chat_template": a program, or a list of named ones, of which "default" is meant. */
-static const char *program_of(const json_t *config)
+/* Of "chat_template": a program, or a list of named ones. */
+static const char *program_of(const json_t *config, const char *wanted)
 {
     const json_t *value = json_object_get(config, "chat_template");
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
         const json_t *entry = json_array_get(value, i);
         const char *name = json_string_value(json_object_get(entry, "name"));
-        if (name && strcmp(name, "default") == 0)
+        if (name && strcmp(name, wanted) == 0)
             return json_string_value(json_object_get(entry, "template"));
     }
-    return json_string_value(value);
+    return strcmp(wanted, "default") == 0 ? json_string_value(value) : NULL;
 }
 
 static gyre_status_t read_program(const char *path, char **out)
@@ -56,13 +56,15 @@ static gyre_status_t read_program(const char *path, char **out)
                            path);
 }
 
-gyre_status_t chat_program_of_folder(const char *spec, char **program, char *path)
+gyre_status_t chat_program_of_folder(const char *spec, int tools, char **program, char *path)
 {
-    if (file_next_to(spec, "chat_template.jinja", path))
+    if (tools && file_next_to(spec, "additional_chat_templates/tool_use.jinja", path))
         return read_program(path, program);
+    if (file_next_to(spec, "chat_template.jinja", path))
+        return tools ? GYRE_ERR_NOT_FOUND : read_program(path, program);
     json_t *config;
     gyre_status_t status = read_next_to(spec, "tokenizer_config.json", path, &config);
-    const char *text = program_of(config);
+    const char *text = program_of(config, tools ? "tool_use" : "default");
     if (status == GYRE_OK && text && !(*program = strdup(text)))
         status = gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for a chat template");
     json_decref(config);

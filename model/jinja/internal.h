@@ -131,6 +131,7 @@ typedef struct {
 typedef struct {
     jinja_value_t *item; /* [count] of a list; of a map keys and values in turn, [2 * count] */
     size_t count, room;
+    uint32_t message; /* 0: it is not a message, but maybe a part of one */
 } jinja_list_t;
 typedef struct jinja_method jinja_method_t;
 typedef struct jinja_frame jinja_frame_t;
@@ -164,7 +165,7 @@ struct jinja_frame {
 
 typedef struct {
     char *text;
-    uint32_t *from; /* NULL: all 0 so far */
+    uint32_t *from, *turn;
     unsigned char *generated;
     size_t bytes, room;
 } jinja_buffer_t; /* arrays from malloc */
@@ -176,6 +177,7 @@ typedef struct {
     size_t steps;
     size_t given;   /* bytes of the conversation's texts */
     size_t buffers; /* bytes that buffers take */
+    uint32_t turn;  /* the message whose loop runs */
     int depth, generating;
     int leaving; /* 1: break, 2: continue */
     jinja_frame_t *frame;

@@ -31,15 +31,18 @@ int jinja_marks(const jinja_program_t *program);
 typedef struct {
     const json_t *variables; /* an object */
     const json_t *messages;  /* the variable of that name: a list of objects */
+    const json_t *tools;     /* the variable of that name: a list; NULL: `variables` has what it is */
     const char *date;        /* of strftime_now, YYYY-MM-DD; NULL: the function does not exist */
 } jinja_input_t;
 
 typedef struct {
     char *text;     /* [bytes] */
-    uint32_t *from; /* [bytes]: the number of the message, from 1; 0: the program's own, or a role */
+    uint32_t *from; /* [bytes]: the number of the message, from 1; one more than messages: the tools;
+                       0: the program's own, a role, or a number */
+    uint32_t *turn; /* [bytes]: the number of the message in whose loop it was written; 0: in none */
     unsigned char *generated; /* [bytes]: 1: inside a {% generation %} block */
     size_t bytes;
-} jinja_output_t; /* the caller frees the three arrays */
+} jinja_output_t; /* the caller frees the arrays */
 
 /* Threads may run one program at the same time. INVALID: the program raised an exception, or does what is not
  * supported; NO_MEMORY. */

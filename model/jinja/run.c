@@ -437,6 +437,7 @@ static const jinja_list_t *chosen(jinja_run_t *run, const jinja_node_t *node, co
 static void loop(jinja_run_t *run, const jinja_node_t *node)
 {
     jinja_frame_t *frame = run->frame;
+    const uint32_t turn = run->turn;
     const jinja_value_t of = eval(run, node->a);
     const jinja_list_t *items = jinja_fails(run) ? NULL : jinja_items(run, of);
     if (items && node->c)
@@ -445,10 +446,13 @@ static void loop(jinja_run_t *run, const jinja_node_t *node)
     for (size_t i = 0; items && !jinja_fails(run) && i < items->count && at(run, node); i++) {
         if (!push_frame(run, frame))
             break;
+        if (items->item[i].kind == VALUE_MAP && items->item[i].list->message > 0)
+            run->turn = items->item[i].list->message;
         put_loop(run, items, i);
         assign(run, node->b, items->item[i]);
         walk(run, node->first);
         run->frame = frame;
+        run->turn = turn;
         const int leaves = run->leaving == 1;
         whole |= !run->leaving;
         run->leaving = 0;
@@ -539,10 +543,16 @@ static void put_variables(jinja_run_t *run, const jinja_input_t *input)
     for (size_t i = 0; !jinja_fails(run) && i < all.list->count; i++)
         set_name(run, all.list->item[2 * i].text->text, all.list->item[2 * i].text->bytes,
                  all.list->item[2 * i + 1]);
-    for (size_t i = 0; !jinja_fails(run) && i < json_array_size(input->messages); i++)
-        jinja_push(run, list.list,
-                   jinja_from_json(run, json_array_get(input->messages, i), (uint32_t)(i + 1)));
+    const uint32_t count = (uint32_t)json_array_size(input->messages);
+    for (uint32_t i = 0; !jinja_fails(run) && i < count; i++) {
+        jinja_value_t message = jinja_from_json(run, json_array_get(input->messages, i), i + 1);
+        if (message.kind == VALUE_MAP && !jinja_fails(run))
+            message.list->message = i + 1;
+        jinja_push(run, list.list, message);
+    }
     set_name(run, "messages", 8, list);
+    if (input->tools && !jinja_fails(run))
+        set_name(run, "tools", 5, jinja_from_json(run, input->tools, count + 1));
 }
 
 gyre_status_t jinja_run(const jinja_program_t *program, const jinja_input_t *input, jinja_output_t *out)
@@ -558,7 +568,7 @@ gyre_status_t jinja_run(const jinja_program_t *program, const jinja_input_t *inp
         jinja_buffer_free(&buffer);
         return run.status;
     }
-    *out = (jinja_output_t){buffer.text, buffer.from, buffer.generated, buffer.bytes};
+    *out = (jinja_output_t){buffer.text, buffer.from, buffer.turn, buffer.generated, buffer.bytes};
     return GYRE_OK;
 }
 
@@ -566,6 +576,7 @@ void jinja_output_free(jinja_output_t *output)
 {
     free(output->text);
     free(output->from);
+    free(output->turn);
     free(output->generated);
     *output = (jinja_output_t){0};
 }

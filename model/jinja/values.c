@@ -12,7 +12,7 @@
 
 /* A run's memory: so much, and so much for each byte of its conversation. */
 #define MOST_BYTES ((size_t)1 << 28)
-enum { BYTES_PER_BYTE = 64, BUFFER_BYTES = 6 /* of a buffer's arrays for one of its text */ };
+enum { BYTES_PER_BYTE = 64, BUFFER_BYTES = 10 /* of a buffer's arrays for one of its text */ };
 
 jinja_value_t jinja_fail(jinja_run_t *run, const char *format, ...)
 {
@@ -385,14 +385,13 @@ void jinja_strip(const jinja_text_t *text, const jinja_text_t *set, int left, in
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static jinja_value_t text_from(jinja_run_t *run, const json_t *value, uint32_t from)
+static jinja_value_t text_from(jinja_run_t *run, const char *text, size_t bytes, uint32_t from)
 {
-    const size_t bytes = json_string_length(value);
     run->given += bytes;
     uint32_t *all = from ? jinja_take(run, bytes + 1, sizeof *all) : NULL;
     for (size_t i = 0; all && i < bytes; i++)
         all[i] = from;
-    return jinja_text(run, json_string_value(value), bytes, all);
+    return jinja_text(run, text, bytes, all);
 }
 
 jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t from)
@@ -402,7 +401,7 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
     jinja_value_t made;
     switch (json_typeof(value)) {
     case JSON_STRING:
-        return text_from(run, value, from);
+        return text_from(run, json_string_value(value), json_string_length(value), from);
     case JSON_INTEGER:
         return jinja_int(json_integer_value(value));
     case JSON_TRUE:
@@ -425,8 +424,10 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
          at = json_object_iter_next((json_t *)(uintptr_t)value, at)) {
         key = json_object_iter_key(at);
         item = json_object_iter_value(at);
-        add_entry(run, made.list, jinja_word(run, key),
-                  jinja_from_json(run, item, strcmp(key, "role") == 0 ? 0 : from));
+        /* a template writes roles into its tokens, so the role of a message is as its own */
+        const int role = run->depth == 1 && strcmp(key, "role") == 0;
+        add_entry(run, made.list, text_from(run, key, strlen(key), from),
+                  jinja_from_json(run, item, role ? 0 : from));
     }
     run->depth--;
     return made;
@@ -447,7 +448,9 @@ void jinja_add(jinja_run_t *run, jinja_buffer_t *buffer, const jinja_text_t *tex
         buffer->text = grown ? grown : buffer->text;
         uint32_t *from = grown ? realloc(buffer->from, room * sizeof *from) : NULL;
         buffer->from = from ? from : buffer->from;
-        unsigned char *generated = from ? realloc(buffer->generated, room) : NULL;
+        uint32_t *turn = from ? realloc(buffer->turn, room * sizeof *turn) : NULL;
+        buffer->turn = turn ? turn : buffer->turn;
+        unsigned char *generated = turn ? realloc(buffer->generated, room) : NULL;
         if (!generated) {
             run->status = jinja_no_memory();
             return;
@@ -461,6 +464,8 @@ void jinja_add(jinja_run_t *run, jinja_buffer_t *buffer, const jinja_text_t *tex
         memcpy(buffer->from + buffer->bytes, text->from, text->bytes * sizeof *text->from);
     else
         memset(buffer->from + buffer->bytes, 0, text->bytes * sizeof *buffer->from);
+    for (size_t i = 0; i < text->bytes; i++)
+        buffer->turn[buffer->bytes + i] = run->turn;
     memset(buffer->generated + buffer->bytes, run->generating, text->bytes);
     buffer->bytes += text->bytes;
 }
@@ -483,6 +488,7 @@ void jinja_buffer_free(jinja_buffer_t *buffer)
 {
     free(buffer->text);
     free(buffer->from);
+    free(buffer->turn);
     free(buffer->generated);
     *buffer = (jinja_buffer_t){0};
 }

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     jinja_output_t out = {0};
     FUZZ_CHECK(variables && messages);
     if (jinja_compile((const char *)in.at, in.left, &program) == GYRE_OK &&
-        jinja_run(program, &(jinja_input_t){variables, messages, day ? "2026-11-05" : NULL}, &out) == GYRE_OK)
+        jinja_run(program, &(jinja_input_t){variables, messages, NULL, day ? "2026-11-05" : NULL}, &out) ==
+            GYRE_OK)
         for (size_t i = 0; i < out.bytes; i++)
             FUZZ_CHECK(out.from[i] <= 2 && out.generated[i] <= 1);
     jinja_output_free(&out);

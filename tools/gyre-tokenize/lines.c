@@ -70,31 +70,49 @@ static gyre_status_t add_pair(tokenize_coder_t *coder, const json_t *prompt, con
     return status == GYRE_OK ? add_eot(coder, 1, out) : status;
 }
 
+/* NULL: the key is absent, or null. */
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
 static int is_role(const char *name)
 {
-    return strcmp(name, "system") == 0 || strcmp(name, "user") == 0 || strcmp(name, "assistant") == 0;
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(roles[i], name) == 0)
+            return 1;
+    return 0;
 }
 
 static gyre_status_t check_message(const json_t *object, size_t number)
 {
-    const json_t *content = json_object_get(object, "content"),
-                 *calls = json_object_get(object, "tool_calls");
+    const json_t *content = member(object, "content"), *calls = member(object, "tool_calls");
     const char *role = json_string_value(json_object_get(object, "role"));
     if (!role)
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu has no \"role\"", number);
     if (!is_role(role))
         return gyre_fail_quiet(
             GYRE_ERR_INVALID,
-            "message %zu: the role '%.60s' is unknown: there are system, user and assistant", number, role);
-    if (calls && !json_is_null(calls))
-        return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: \"tool_calls\" are not supported", number);
-    if (!json_is_string(content))
+            "message %zu: the role '%.60s' is unknown: there are system, developer, user, assistant and tool",
+            number, role);
+    if (calls && (strcmp(role, "assistant") != 0 || json_array_size(calls) == 0))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT,
+                               "message %zu: \"tool_calls\" are a list of one or more, and the assistant's",
+                               number);
+    if (!json_is_string(content) && (content || !calls))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: its \"content\" is not a text", number);
     return GYRE_OK;
 }
 
-static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *list, tokenize_documents_t *out)
+/* `tools`: NULL, or what the conversation may call. */
+static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *list, const json_t *tools,
+                                      tokenize_documents_t *out)
 {
+    for (size_t i = 0; i < json_array_size(tools) || (tools && !json_is_array(tools)); i++)
+        if (!json_is_object(json_array_get(tools, i)))
+            return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"tools\" is not a list of objects");
     size_t count = json_array_size(list);
     if (!json_is_array(list) || count == 0)
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"messages\" is not a list of one message or more");
@@ -103,7 +121,7 @@ static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *lis
     for (size_t i = 0; status == GYRE_OK && i < count; i++)
         status = check_message(json_array_get(list, i), i + 1);
     if (status == GYRE_OK)
-        status = model_chat_encode(chat, coder->encoder, list, &out->ids);
+        status = model_chat_encode(chat, coder->encoder, list, tools, &out->ids);
     return status == GYRE_OK && coder->options->eot ? add_eot(coder, 0, out) : status;
 }
 
@@ -124,13 +142,6 @@ static gyre_status_t keep_or_drop(const tokenize_coder_t *coder, size_t first, t
     return GYRE_OK;
 }
 
-/* NULL: the key is absent, or null. */
-static const json_t *member(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
-}
-
 static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, tokenize_documents_t *out)
 {
     const tokenize_options_t *options = coder->options;
@@ -140,7 +151,7 @@ static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, t
     size_t first = out->ids.count;
     gyre_status_t status;
     if (!options->key && messages)
-        status = add_conversation(coder, messages, out);
+        status = add_conversation(coder, messages, member(object, "tools"), out);
     else if (!options->key && prompt && completion)
         status = add_pair(coder, prompt, completion, out);
     else if (json_is_string(text))

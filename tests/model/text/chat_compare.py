@@ -64,6 +64,135 @@ LEARNED = {
 }
 
 
+# The constructs for tools of: Qwen2.5 and 3, Llama 3.1 to 3.3, gpt-oss, Mistral.
+TOOL_PROGRAMS = {
+    "qwen": """{%- if tools %}{{- '<|im_start|>system\n' }}{%- if messages[0].role == 'system' %}{{- messages[0].content + '\n\n' }}{%- endif %}
+{{- "# Tools\n<tools>" }}{%- for tool in tools %}{{- "\n" }}{{- tool | tojson }}{%- endfor %}{{- "\n</tools><|im_end|>\n" }}
+{%- elif messages[0].role == 'system' %}{{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == "user" %}{{- '<|im_start|>user\n' + message.content + '<|im_end|>\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>assistant' }}{%- if message.content %}{{- '\n' + message.content }}{%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}{%- set tool_call = tool_call.function %}{%- endif %}
+            {{- '\n<tool_call>\n{"name": "' + tool_call.name + '", "arguments": ' }}{{- tool_call.arguments | tojson }}{{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if loop.index0 == 0 or messages[loop.index0 - 1].role != "tool" %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\n<tool_response>\n' + message.content + '\n</tool_response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != "tool" %}{{- '<|im_end|>\n' }}{%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}""",
+    "llama": """{{- bos_token }}{%- if not tools is defined %}{%- set tools = none %}{%- endif %}
+{%- if messages[0]['role'] == 'system' %}{%- set said = messages[0]['content']|trim %}{%- set messages = messages[1:] %}{%- else %}{%- set said = "" %}{%- endif %}
+{{- "<|head|>system<|end_head|>\n\n" }}{%- if tools is not none %}{{- "Environment: ipython\n" }}{%- endif %}{{- said + "<|eot|>" }}
+{%- if not tools is none %}
+    {%- set first = messages[0]['content']|trim %}{%- set messages = messages[1:] %}{{- '<|head|>user<|end_head|>\n\n' -}}
+    {%- for t in tools %}{{- t | tojson(indent=4) }}{{- "\n\n" }}{%- endfor %}{{- first + "<|eot|>"}}
+{%- endif %}
+{%- for message in messages %}
+    {%- if not (message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|head|>' + message['role'] + '<|end_head|>\n\n'+ message['content'] | trim + '<|eot|>' }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls|length == 1 %}{{- raise_exception("one call at a time!") }}{%- endif %}
+        {%- set tool_call = message.tool_calls[0].function %}
+        {{- '<|head|>assistant<|end_head|>\n\n' -}}{{- '{"name": "' + tool_call.name + '", "parameters": ' }}{{- tool_call.arguments | tojson }}{{- "}" }}{{- "<|eot|>" }}
+    {%- else %}
+        {{- "<|head|>ipython<|end_head|>\n\n" }}
+        {%- if message.content is mapping or message.content is iterable %}{{- message.content | tojson }}{%- else %}{{- message.content }}{%- endif %}{{- "<|eot|>" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|head|>assistant<|end_head|>\n\n' }}{%- endif %}""",
+    "harmony": """{{- "<|start|>system<|message|>Today: " + strftime_now("%Y-%m-%d") + "<|end|>" }}
+{%- if messages[0].role == "developer" or messages[0].role == "system" %}{%- set developer = messages[0].content %}{%- set rest = messages[1:] %}
+{%- else %}{%- set developer = "" %}{%- set rest = messages %}{%- endif %}
+{%- if developer or tools %}
+    {{- "<|start|>developer<|message|>" + developer }}
+    {%- if tools %}{%- for tool in tools %}{%- set tool = tool.function %}{{- "// " + tool.description + "\ntype " + tool.name }}
+        {%- for name, spec in tool.parameters.properties.items() %}{{- name + ("?" if name not in tool.parameters.required else "") + ": " + spec.type }}
+        {%- endfor %}{%- endfor %}{%- endif %}
+    {{- "<|end|>" }}
+{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for message in rest -%}
+    {%- if message.role == 'assistant' -%}
+        {%- if "content" in message %}{%- if "<|channel|>" in message.content %}{{- raise_exception("channels") }}{%- endif %}{%- endif %}
+        {%- if "tool_calls" in message %}
+            {%- set call = message.tool_calls[0].function %}
+            {%- if message.content %}{{- "<|start|>assistant<|channel|>analysis<|message|>" + message.content + "<|end|>" }}{%- endif %}
+            {{- "<|start|>assistant to=functions." + call.name + "<|channel|>commentary json<|message|>" + call.arguments|tojson + "<|call|>" }}
+            {%- set last.name = call.name %}
+        {%- elif loop.last and not add_generation_prompt %}{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|return|>" }}
+        {%- else %}{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}{%- endif %}
+    {%- elif message.role == 'tool' -%}
+        {{- "<|start|>functions." + last.name + " to=assistant<|channel|>commentary<|message|>" + message.content|tojson + "<|end|>" }}
+    {%- elif message.role == 'user' -%}{{- "<|start|>user<|message|>" + message.content + "<|end|>" }}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}""",
+    "mistral": """{%- if messages[0]['role'] == 'system' %}{%- set said = messages[0]['content'] %}{%- set rest = messages[1:] %}{%- else %}{%- set rest = messages %}{%- endif %}
+{%- set asked = rest | selectattr("role", "equalto", "user") | list %}
+{{- bos_token }}
+{%- for message in rest %}
+    {%- if message["role"] == "user" %}
+        {%- if tools is not none and (message == asked[-1]) %}
+            {{- "[AVAILABLE_TOOLS] [" }}
+            {%- for tool in tools %}{%- set tool = tool.function %}{{- '{"type": "function", "function": {' }}
+                {%- for key, val in tool.items() if key != "return" %}
+                    {%- if val is string %}{{- '"' + key + '": "' + val + '"' }}{%- else %}{{- '"' + key + '": ' + val|tojson }}{%- endif %}
+                    {%- if not loop.last %}{{- ", " }}{%- endif %}
+                {%- endfor %}{{- "}}" }}{%- if not loop.last %}{{- ", " }}{%- else %}{{- "]" }}{%- endif %}
+            {%- endfor %}{{- "[/AVAILABLE_TOOLS]" }}
+        {%- endif %}
+        {{- "[INST] " + (said + "\n\n" if loop.last and said is defined else "") + message["content"] + "[/INST]" }}
+    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[TOOL_CALLS] [" }}
+        {%- for tool_call in message.tool_calls %}{%- set out = tool_call.function|tojson %}{{- out[:-1] }}
+            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}{{- raise_exception("ids have nine characters") }}{%- endif %}
+            {{- ', "id": "' + tool_call.id + '"}' }}{%- if not loop.last %}{{- ", " }}{%- else %}{{- "]" + eos_token }}{%- endif %}
+        {%- endfor %}
+    {%- elif message["role"] == "assistant" %}{{- message["content"]|trim + eos_token}}
+    {%- elif message["role"] == "tool" %}
+        {{- '[TOOL_RESULTS] {"content": ' + message.content|string + ', "call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
+    {%- else %}{{- raise_exception("Only user and assistant roles are supported!") }}{%- endif %}
+{%- endfor %}""",
+}
+LEARNED_OF_TOOLS = {
+    "qwen": r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)",
+    "llama": r"<\|head\|>assistant<\|end_head\|>\n\n(.*?<\|eot\|>)",
+    "harmony": r"<\|start\|>assistant(.*?(?:<\|return\|>|<\|call\|>|final<\|message\|>.*?<\|end\|>))",
+    "mistral": r"(\[TOOL_CALLS\].*?</s>)|(?:\[/INST\]|\[/TOOL_RESULTS\])((?!\[TOOL_).*?</s>)",
+}
+
+
+def tool_talk(rng, words, several):
+    """A conversation with calls of tools, as `transformers` wants it."""
+    words = [word for word in words if "[" not in word]
+
+    def value(depth):
+        return rng.choice([say(rng, words), rng.randint(-9, 10**12), rng.choice([0.1, 48.85, -1e-7, 3e22 / 1e7, 2.0]), True, None,
+                           *([[value(depth - 1)], {say(rng, words): value(depth - 1), "role": "caf\u00e9"}] if depth else [])])
+
+    out = [{"role": "system", "content": say(rng, words)}] if rng.random() < 0.3 else []
+    for _ in range(rng.randint(1, 2)):
+        out.append({"role": "user", "content": say(rng, words)})
+        for _ in range(rng.randint(0, 2)):
+            calls = [{"id": f"call{rng.randint(10000, 99999)}", "type": "function",
+                      "function": {"name": rng.choice(["weather", "find_it"]), "arguments": {key: value(2) for key in ("a", "b b")[:rng.randint(0, 2)]}}}
+                     for _ in range(rng.randint(1, 2) if several else 1)]
+            out.append({"role": "assistant", "tool_calls": calls})
+            out += [{"role": "tool", "tool_call_id": call["id"], "content": say(rng, words)} for call in calls]
+        out.append({"role": "assistant", "content": rng.choice(words) + say(rng, words)})
+    return out
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "description": f"Says \"{name}\".", "parameters": {
+    "type": "object", "properties": {"a": {"type": "string", "description": "caf\u00e9"}, "b b": {"type": "number", "minimum": 0.5}}, "required": ["a"]}}}
+         for name in ("weather", "find_it")]
+
+
 class Comparison:
     def __init__(self, folder, words):
         self.folder, self.words, self.decode, self.same, self.over, self.wrong = folder, words, None, 0, 0, 0
@@ -144,6 +273,34 @@ class Comparison:
         for file in ("chat_template.jinja", "tokenizer_config.json"):
             os.remove(os.path.join(self.folder, file))
 
+    def tools(self, name, spec, tokenizer):
+        """A folder's program with conversations that call tools, in OpenAI's format."""
+        text_of, rng, self.decode = TOOL_PROGRAMS[name], random.Random(10), tokenizer.decode
+        with open(os.path.join(self.folder, "chat_template.jinja"), "w", encoding="utf-8") as file:
+            file.write(text_of)
+        with open(os.path.join(self.folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"bos_token": "<s>", "eos_token": "</s>"}, file)
+        talks = [(tool_talk(rng, self.words, name in ("qwen", "mistral")), TOOLS if rng.random() < 0.8 else None) for _ in range(TALKS)]
+        lines = []
+        for said, tools in talks:
+            said = json.loads(json.dumps(said))
+            for message in said:
+                if rng.random() < 0.5:
+                    message.update({key: None for key in ("content", "tool_calls", "tool_call_id", "name") if key not in message})
+                for call in message.get("tool_calls") or []:
+                    if rng.random() < 0.7:
+                        call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+            lines.append({"messages": said, "tools": tools, "parallel_tool_calls": False})
+        reference = jinja_compare.reference._compile_jinja_template(text_of)
+        reference.globals["strftime_now"] = jinja_compare.today
+        for (said, tools), got in zip(talks, self.gyre(spec, None, lines)):
+            text = reference.render(messages=said, tools=tools, documents=None, add_generation_prompt=False, bos_token="<s>", eos_token="</s>")
+            spans = [match.span(match.lastindex) for match in re.finditer(LEARNED_OF_TOOLS[name], text, re.S)]
+            assert len(spans) == sum(message["role"] == "assistant" for message in said), (spans, text)
+            self.compare(f"{name}, tools", got, text, lambda part: tokenizer.encode(part, add_special_tokens=False), spans)
+        for file in ("chat_template.jinja", "tokenizer_config.json"):
+            os.remove(os.path.join(self.folder, file))
+
     def tokenizer(self, name, spec, tokenizer):
         self.decode = tokenizer.decode
         for template in PROGRAMS:
@@ -178,15 +335,15 @@ def main():
             comparison.tokenizer(name, spec, transformers.PreTrainedTokenizerFast(tokenizer_file=spec, bos_token="<s>", eos_token="</s>",
                                                                                   clean_up_tokenization_spaces=False))
         model, added = kinds.byte_bpe(text, 900)
-        for name in jinja_compare.PROGRAMS:
+        programs = {**{(name, "program"): text for name, text in jinja_compare.PROGRAMS.items()}, **{(name, "tools"): text for name, text in TOOL_PROGRAMS.items()}}
+        for (name, kind), program in programs.items():
             words = ["<s>", "</s>", *(f"<|{word}|>" for word in ("system", "user", "assistant")),
-                     *sorted(set(re.findall(r"<[^<> +]*[^<> +=-]>|\[gMASK\]", jinja_compare.PROGRAMS[name])))]
+                     *sorted(set(re.findall(r"<[^<> +]*[^<> +=-]>|\[gMASK\]|\[/?[A-Z_]+\]", program)))]
             tokens = [kinds.flags(word, len(model["vocab"]) + len(added) + i, rstrip=name == "phi" and "|" in word)
                       for i, word in enumerate(dict.fromkeys(words))]
             with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
                 json.dump(kinds.whole(model, added=added + tokens, pre=kinds.level(), decoder=kinds.level()), file)
-            comparison.program(name, os.path.join(folder, "tokenizer.json"),
-                              transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json")))
+            getattr(comparison, kind)(name, os.path.join(folder, "tokenizer.json"), transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json")))
         spec = kinds.library(folder, "llama", text, **kinds.MODELS["llama"])
         without = "cannot read" in subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--out", os.path.join(folder, "x"),
                                                    "README.md"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False).stderr.decode()

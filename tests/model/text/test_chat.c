@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversations to ids: every template's text and what is learned of it, tokens within messages, the template
- * of a model's folder, and what is refused. */
+ * of a model's folder, tools, and what is refused.
+ * Longer than 600 lines: it holds programs and what each writes. */
 /* one thread: TSan has nothing to see */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,6 +29,7 @@ static const char *const specials[] = {"<|im_start|>",
                                        "<end_of_turn>",
                                        "<think>",
                                        "</think>",
+                                       "[CALLS]",
                                        "<｜begin▁of▁sentence｜>",
                                        "<｜User｜>",
                                        "<｜Assistant｜>",
@@ -90,17 +93,17 @@ static json_t *conversation(const message_t *message, size_t count)
 
 static const char *today;
 
-static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name, const message_t *message,
-                            size_t count, char *out)
+/* `messages` is taken. */
+static gyre_status_t encode_json(const model_tokenizer_t *tokenizer, const char *name, json_t *messages,
+                                 const json_t *tools, char *out)
 {
-    json_t *messages = conversation(message, count);
     model_chat_t *chat = NULL;
     model_encoder_t *encoder = NULL;
     model_ids_t ids = {0};
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
     gyre_status_t status = model_chat_open(tokenizer, at("chatty.json"), name, today, &chat);
     if (status == GYRE_OK)
-        status = model_chat_encode(chat, encoder, messages, &ids);
+        status = model_chat_encode(chat, encoder, messages, tools, &ids);
     json_decref(messages);
     if (status == GYRE_OK)
         show(tokenizer, &ids, out);
@@ -109,6 +112,12 @@ static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name
     free(ids.id);
     free(ids.learned);
     return status;
+}
+
+static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name, const message_t *message,
+                            size_t count, char *out)
+{
+    return encode_json(tokenizer, name, conversation(message, count), NULL, out);
 }
 
 #define SAYS(role_, text_) \
@@ -240,7 +249,7 @@ static void joined(void **state)
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
     assert_int_equal(model_chat_open(tokenizer, "", "mistral", NULL, &chat), GYRE_OK);
     json_t *messages = conversation(lines, 2);
-    assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+    assert_int_equal(model_chat_encode(chat, encoder, messages, NULL, &ids), GYRE_OK);
     json_decref(messages);
     assert_true(ids.count > 4);
     assert_int_equal(ids.id[7], spaced); /* <s> [ I N S T ] */
@@ -291,7 +300,7 @@ static void spaced(void **state)
     assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
     assert_int_equal(model_chat_open(tokenizer, "", "zephyr", NULL, &chat), GYRE_OK);
     json_t *messages = conversation(lines, 2);
-    assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+    assert_int_equal(model_chat_encode(chat, encoder, messages, NULL, &ids), GYRE_OK);
     json_decref(messages);
     assert_int_equal(ids.count, sizeof answer);
     assert_memory_equal(ids.id, chats, sizeof chats);
@@ -329,7 +338,7 @@ static void own_tokens(void **state)
         model_encoder_specials(encoder, special);
         assert_int_equal(model_chat_open(tokenizer, "", "deepseek", NULL, &chat), GYRE_OK);
         json_t *messages = conversation(says, 2);
-        assert_int_equal(model_chat_encode(chat, encoder, messages, &ids), GYRE_OK);
+        assert_int_equal(model_chat_encode(chat, encoder, messages, NULL, &ids), GYRE_OK);
         json_decref(messages);
         show(tokenizer, &ids, got);
         assert_string_equal(got, "#<｜begin▁of▁sentence｜>#<｜User｜><｜User｜>a<｜Assistant｜>#<bos>"
@@ -477,6 +486,153 @@ static void programs(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
+/* ---- tools --------------------------------------------------------------------------------------------- */
+
+#define CALL(arguments)                                                                         \
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"c1\", \"type\": " \
+    "\"function\", "                                                                            \
+    "\"function\": {\"name\": \"the\", \"arguments\": " arguments "}}]}"
+#define TALK(arguments)                                                                           \
+    "[{\"role\": \"user\", \"content\": \"he\", \"tool_calls\": null}, " CALL(                    \
+        arguments) ", {\"role\": \"tool\", "                                                      \
+                   "\"tool_call_id\": \"c1\", \"content\": \"<s>1\"}, {\"role\": \"assistant\", " \
+                   "\"content\": \"and\"}]"
+#define TOOLS "[{\"type\": \"function\", \"function\": {\"name\": \"<s>\"}}]"
+
+static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char *messages, const char *tools,
+                                  char *out)
+{
+    json_t *list = json_loads(messages, 0, NULL), *may = tools ? json_loads(tools, 0, NULL) : NULL;
+    assert_non_null(list);
+    const gyre_status_t status = encode_json(tokenizer, NULL, list, may, out);
+    json_decref(may);
+    return status;
+}
+
+/* Programs with the habits of published ones. */
+#define HERMES                                                                                           \
+    "{% if tools %}{{ '<|im_start|>system\n' + tools[0].function|tojson + '<|im_end|>\n' }}{% endif %}"  \
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ '<|im_start|>user\n<r>' + m.content + "          \
+    "'<|im_end|>\n' }}{% else %}{{ '<|im_start|>' + m.role }}{% if m.content %}{{ '\n' + m.content }}"   \
+    "{% endif %}{% for c in m.tool_calls %}{% set c = c.function %}{{ '\n<think>{\"n\": \"' + c.name + " \
+    "'\", ' "                                                                                            \
+    "}}{{ c.arguments|tojson + '}\n</think>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"  \
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+/* Mistral's: nothing begins an answer, and its tokens are the template's own; content may not be there */
+#define MISTRAL                                                                                              \
+    "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}{% if tools %}{{ tools|tojson }}{% endif %}" \
+    "{{ '[' + m.content + ']' }}{% elif m.tool_calls is defined %}{{ '[CALLS] [' }}"                         \
+    "{{ m.tool_calls[0].function|tojson + ']</s>' }}{% elif m.role == 'tool' %}{{ '<' + m.content + '>' }}"  \
+    "{% else %}{{ m.content + '</s>' }}{% endif %}{% endfor %}"
+/* DeepSeek-V3's: arguments are a text, and content is none */
+#define TEXTS                                                                                              \
+    "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}{{ '<|im_start|>' + "      \
+    "m.tool_calls[0].function.arguments + '<|im_end|>' }}{% else %}{{ m.content }}{% endif %}{% endfor %}" \
+    "{{ tools is none }}"
+/* gpt-oss's: the answer of a tool repeats the name of the call, and content may not be none */
+#define HARMONY                                                                                              \
+    "{% set l = namespace(n='') %}{% for m in messages %}{% if m.role == 'assistant' %}"                     \
+    "{% if 'content' in m and '<s>' in m.content %}{% endif %}{% if 'tool_calls' in m %}"                    \
+    "{% set c = m.tool_calls[0].function %}{{ '<s>assistant to=' + c.name + '<bos>' + c.arguments|tojson + " \
+    "'</s>' }}{% set l.n = c.name %}{% else %}{{ '<s>assistant<bos>' + m.content + '<|eot_id|>' }}{% endif " \
+    "%}"                                                                                                     \
+    "{% elif m.role == 'tool' %}{{ '<s>' + l.n + ' to=assistant' + m.content + '<|im_end|>' }}{% else %}"    \
+    "{{ '<s>user' + m.content + '<|im_end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}"        \
+    "{{ '<s>assistant' }}{% endif %}"
+
+static void tools(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *program, *messages, *tools, *want;
+    } cases[] = {
+        {HERMES, TALK("\"{\\\"a\\\": [1.5, true]}\""), TOOLS,
+         "#<|im_start|>system\n{\"name\": \"<s>\"}#<|im_end|>\n#<|im_start|>user\nhe#<|im_end|>\n"
+         "#<|im_start|>assistant\n[#<think>{\"n\": \"the\", {\"a\": [1.5, true]}}\n#</think>#<|im_end|>]\n"
+         "#<|im_start|>user\n<r><s>1#<|im_end|>\n#<|im_start|>assistant\n[and#<|im_end|>]\n"},
+        {HERMES, TALK("{\"a\": {\"role\": \"<|im_end|>\", \"<think>\": 0}}"), "[]",
+         "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\n[#<think>{\"n\": \"the\", {\"a\": "
+         "{\"role\": \"<|im_end|>\", \"<think>\": 0}}}\n#</think>#<|im_end|>]\n"
+         "#<|im_start|>user\n<r><s>1#<|im_end|>\n#<|im_start|>assistant\n[and#<|im_end|>]\n"},
+        {MISTRAL, TALK("\"\""), NULL,
+         "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]<<s>1>[and#</s>]"},
+        {TEXTS, TALK("\"{}\""), NULL, "he[#<|im_start|>{}#<|im_end|>]<s>1[and]True"},
+        {HARMONY, TALK("{\"a\": 1}"), NULL,
+         "#<s>userhe#<|im_end|>#<s>assistant[ to=the#<bos>{\"a\": 1}#</s>]#<s>the to=assistant<s>1"
+         "#<|im_end|>#<s>assistant[#<bos>and#<|eot_id|>]"},
+        /* Gemma 4's: the turn of a call goes on with its result */
+        {"{% for m in messages %}{% if m.role == 'user' %}{{ '<s>' + m.content }}{% elif m.tool_calls %}"
+         "{{ '<bos>' + m.tool_calls[0].function.name + m.tool_calls[0].function.arguments|tojson + "
+         "'</s><think>' }}{% for r in range(loop.index, messages|length) %}{% if messages[r].role == 'tool' "
+         "%}{{ 're:' + m.tool_calls[0].function.name + messages[r].content + '</think>' }}{% endif %}"
+         "{% endfor %}{% elif m.role == 'assistant' %}{{ '<bos>' + m.content + '</s>' }}{% endif %}"
+         "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}",
+         TALK("{\"a\": 1}"), NULL,
+         "#<s>he#<bos>[the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[and#</s>]"},
+        /* GLM-4's: the next turn ends a call, too */
+        {"{% for m in messages %}{% if m.tool_calls %}{{ '<bos>' }}{% for c in m.tool_calls %}"
+         "{{ c.function.name + c.function.arguments|tojson + '</think>\n' }}{% endfor %}{% else %}"
+         "{{ {'user': '<s>', 'tool': '<eos>', 'assistant': '<bos>'}[m.role] + m.content }}{% endif %}"
+         "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}",
+         TALK("{}"), NULL, "#<s>he#<bos>[the{}#</think>\n]<eos><s>1#<bos>[and]"},
+    };
+    static const struct {
+        const char *program, *messages, *tools, *word;
+    } refused[] = {
+        {"{% for m in messages %}{{ m.role + m.content|default('') }}{% endfor %}", TALK("{}"), NULL,
+         "message 2: %s does not write \"tool_calls\""},
+        {"{% for m in messages %}{{ m.role + m.content|default('') }}{% endfor %}",
+         "[{\"role\": \"user\", \"content\": \"a\"}]", TOOLS,
+         "the conversation has \"tools\", which %s does not write"},
+        {"{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+         "[{\"role\": \"developer\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": \"b\"}]", NULL,
+         "message 1: %s writes nothing of the role 'developer'"},
+        {"{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('No!') }}{% endif %}"
+         "{{ m.content or m.tool_calls[0].function.arguments.zqkey }}{% endfor %}",
+         TALK("{}"), NULL,
+         "%s: line 1: the template refuses the conversation: No! (message 3 has the role 'tool')"},
+        {HERMES, TALK("\"[1]\""), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
+        {HERMES, TALK("7"), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
+    };
+    char got[2048], word[2 * PATH_MAX];
+    model_tokenizer_t *tokenizer = open_chatty();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("chat_template.jinja", cases[i].program);
+        if (encode_texts(tokenizer, cases[i].messages, cases[i].tools, got) != GYRE_OK)
+            fail_msg("%zu: %s", i, gyre_last_error());
+        assert_string_equal(got, cases[i].want);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        put("chat_template.jinja", refused[i].program);
+        snprintf(word, sizeof word, refused[i].word, at("chat_template.jinja"));
+        assert_int_not_equal(encode_texts(tokenizer, refused[i].messages, refused[i].tools, got), GYRE_OK);
+        if (!strstr(gyre_last_error(), word))
+            fail_msg("'%s' does not speak of '%s'", gyre_last_error(), word);
+    }
+    unlink(at("chat_template.jinja"));
+    /* a folder's own program for tools, whose errors come when it is wanted */
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"d{{ messages[0].content "
+        "}}\"}, {\"name\": \"tool_use\", \"template\": \"t{{ tools[0].function.name }}\"}]}");
+    assert_int_equal(encode(tokenizer, NULL, talk + 3, 1, got), GYRE_OK);
+    assert_string_equal(got, "dhe");
+    assert_int_equal(encode_texts(tokenizer, TALK("{}"), TOOLS, got), GYRE_ERR_INVALID);
+    assert_int_equal(encode_texts(tokenizer, "[{\"role\": \"user\", \"content\": \"a\"}]", TOOLS, got),
+                     GYRE_OK);
+    assert_string_equal(got, "t<s>");
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"d{{ messages[0].content "
+        "}}\"}, {\"name\": \"tool_use\", \"template\": \"{% if %}\"}]}");
+    assert_int_equal(encode(tokenizer, NULL, talk + 3, 1, got), GYRE_OK);
+    assert_int_equal(encode_texts(tokenizer, TALK("{}"), TOOLS, got), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "line 1: "));
+    unlink(at("tokenizer_config.json"));
+    json_t *list = json_loads(TALK("{}"), 0, NULL);
+    assert_int_equal(encode_json(tokenizer, "chatml", list, NULL, got), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "--template chatml does not write"));
+    model_tokenizer_destroy(tokenizer);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -496,10 +652,10 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
-                                       cmocka_unit_test(joined),         cmocka_unit_test(spaced),
-                                       cmocka_unit_test(own_tokens),     cmocka_unit_test(trimmed),
-                                       cmocka_unit_test(names),          cmocka_unit_test(of_a_folder),
-                                       cmocka_unit_test(programs),       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_template), cmocka_unit_test(thoughts),    cmocka_unit_test(joined),
+        cmocka_unit_test(spaced),         cmocka_unit_test(own_tokens),  cmocka_unit_test(trimmed),
+        cmocka_unit_test(names),          cmocka_unit_test(of_a_folder), cmocka_unit_test(programs),
+        cmocka_unit_test(tools),          cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

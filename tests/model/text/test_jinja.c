@@ -22,13 +22,15 @@ static gyre_status_t run_one(const char *program, const char *messages, const ch
     json_error_t error;
     int lacks;
     json_t *variables = json_loads("{\"bos\": \"<s>\", \"nothing\": null, \"yes\": true}", 0, NULL),
-           *list = base_json_text(messages, strlen(messages), &error, &lacks);
+           *list = base_json_text(messages, strlen(messages), &error, &lacks),
+           *tools = json_pack("[{s:i}]", "t", 1);
     assert_non_null(variables);
     assert_non_null(list);
     gyre_status_t status = jinja_compile(program, strlen(program), &compiled);
     if (status == GYRE_OK)
-        status = jinja_run(compiled, &(jinja_input_t){variables, list, date}, out);
+        status = jinja_run(compiled, &(jinja_input_t){variables, list, tools, date}, out);
     jinja_destroy(compiled);
+    json_decref(tools);
     json_decref(variables);
     json_decref(list);
     return status;
@@ -37,7 +39,7 @@ static gyre_status_t run_one(const char *program, const char *messages, const ch
 #define TALK                                                                                                 \
     "[{\"role\": \"user\", \"content\": \" caf\\u00e9 \"}, {\"role\": \"assistant\", \"content\": \"a-b\", " \
     "\"n\": 7, \"share\": 0.5, \"reals\": [1e16, 9e15, 1e-5, 1e-4, -0.0, 0.1, 2.0], "                        \
-    "\"big\": 99999999999999999999}]"
+    "\"big\": 99999999999999999999, \"call\": {\"role\": \"xy\"}}]"
 
 static void writes(void **state)
 {
@@ -124,7 +126,10 @@ static void origins(void **state)
                  {"{{ (messages[0].content|trim)[1:] ~ messages[1].content|replace('-', '!') }}", "1111202"},
                  {"{% set x %}<{{ messages[1].content|upper }}>{% endset %}{{ x[2:] }}", "220"},
                  {"{{ ['a', messages[1].content]|tojson }}", "000000022200"},
-                 {"{% macro f(a) %}({{ a }}){% endmacro %}{{ f(messages[1].content) }}", "02220"}};
+                 {"{% macro f(a) %}({{ a }}){% endmacro %}{{ f(messages[1].content) }}", "02220"},
+                 /* keys and a "role" within a message are the message's, its own role is not */
+                 {"{{ messages[1].call | tojson }}", "00222200002200"},
+                 {"{{ tools | tojson }}", "0003000000"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         jinja_output_t out = {0};
         char got[64] = "";
@@ -135,6 +140,15 @@ static void origins(void **state)
         jinja_output_free(&out);
     }
     jinja_output_t out = {0};
+    /* whose loop wrote it */
+    static const char looped[] =
+        "a{% for m in messages[::-1] %}{% for k in [1] %}b{% endfor %}{{ m.n }}{% for m in messages %}c"
+        "{% endfor %}d{% endfor %}e";
+    assert_int_equal(run_one(looped, TALK, NULL, &out), GYRE_OK);
+    static const uint32_t turn[] = {0, 2, 2, 1, 2, 2, 1, 1, 2, 1, 0};
+    assert_int_equal(out.bytes, sizeof turn / sizeof *turn);
+    assert_memory_equal(out.turn, turn, sizeof turn);
+    jinja_output_free(&out);
     assert_int_equal(run_one("a{% generation %}{{ 'b' }}{% endgeneration %}c", TALK, NULL, &out), GYRE_OK);
     assert_memory_equal(out.generated, "\0\1\0", 3);
     jinja_output_free(&out);
@@ -238,7 +252,7 @@ static json_t *answer(const json_t *item)
         status =
             jinja_run(program,
                       &(jinja_input_t){json_object_get(item, "variables"), json_object_get(item, "messages"),
-                                       json_string_value(json_object_get(item, "date"))},
+                                       NULL, json_string_value(json_object_get(item, "date"))},
                       &out);
     jinja_destroy(program);
     json_t *made = status == GYRE_OK ? json_pack("{s:s%}", "text", out.text ? out.text : "", out.bytes)
