@@ -38,10 +38,10 @@ void model_hf_report(const model_hf_t *hf);
  * models. A tied head is read from the embedding's tensor. A file may have more learned positions than the
  * table: the first ones are read. If a file holds a row in the row's own order
  * (embeddings, vectors, GPT-2's matrices that are cut by rows), only the range is read. A row that is
- * transposed, in pieces or woven by head is read whole, with memory for it and for one of its tensors. FORMAT
- * names the tensor that is missing or has another shape. NO_MEMORY. */
-gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
-                            float *to);
+ * transposed, in pieces, woven by head or merged with adapters is read whole, with memory for it and for one
+ * of its tensors, and kept for its next range, until another such row is read. FORMAT names the tensor that
+ * is missing or has another shape. NO_MEMORY. One thread at a time. */
+gyre_status_t model_hf_read(model_hf_t *hf, const model_param_t *row, size_t first, size_t count, float *to);
 /* A hash of a few numbers from the middle of each tensor: the same for the same weights in other files, or of
  * another type that holds them. Errors as of model_hf_read. */
 gyre_status_t model_hf_sample(const model_hf_t *hf, uint64_t *hash);

@@ -21,6 +21,9 @@ struct model_hf {
     model_family_t family;
     hf_files_t files;
     const model_peft_t *adapters; /* NULL: none */
+    /* the row that was read whole last: its next range is often asked for next. NULL: none */
+    float *whole;
+    char whole_name[sizeof((model_param_t){0}.name)];
 };
 
 typedef model_safetensors_file_t file_t;
@@ -125,6 +128,7 @@ void model_hf_close(model_hf_t *hf)
 {
     if (!hf)
         return;
+    free(hf->whole);
     hf_files_close(&hf->files);
     free(hf);
 }
@@ -283,8 +287,27 @@ static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tens
     return status;
 }
 
-gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
-                            float *to)
+/* Decodes a row, as `source` names it, into hf->whole, unless it is there. */
+static gyre_status_t decode_row(model_hf_t *hf, const model_param_t *source)
+{
+    model_tensor_t tensor;
+    if (hf->whole && strcmp(hf->whole_name, source->name) == 0)
+        return GYRE_OK;
+    free(hf->whole);
+    if (!(hf->whole = calloc(source->shape[0] * source->shape[1], sizeof *hf->whole)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", source->name);
+    snprintf(hf->whole_name, sizeof hf->whole_name, "%s", source->name);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && model_row_tensor(hf->params, hf->family, source, i, &tensor); i++)
+        status = read_whole(hf, &tensor, hf->whole, source->shape[1]);
+    if (status != GYRE_OK) {
+        free(hf->whole);
+        hf->whole = NULL;
+    }
+    return status;
+}
+
+gyre_status_t model_hf_read(model_hf_t *hf, const model_param_t *row, size_t first, size_t count, float *to)
 {
     enum { RANGE = 1024 }; /* elements that are worth a read of their own */
     model_param_t source = *row;
@@ -300,19 +323,12 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
     if (is_plain(hf, &source, &tensor) && !model_peft_has(hf->adapters, &tensor) &&
         model_param_run(row, first) >= base_min_size(count, RANGE))
         return read_range(hf, &tensor, row, first, count, to);
-    float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);
-    if (!whole)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", row->name);
-    gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && model_row_tensor(hf->params, hf->family, &source, i, &tensor);
-         i++)
-        status = read_whole(hf, &tensor, whole, row->shape[1]);
+    const gyre_status_t status = decode_row(hf, &source);
     for (size_t i = 0; status == GYRE_OK && i < count;) {
         size_t run = base_min_size(model_param_run(row, first + i), count - i);
-        memcpy(to + i, whole + model_param_place(row, first + i), run * sizeof *to);
+        memcpy(to + i, hf->whole + model_param_place(row, first + i), run * sizeof *to);
         i += run;
     }
-    free(whole);
     return status;
 }
 

@@ -346,6 +346,42 @@ static void replaces(void **state)
 
 /* No model_type has caps of attention next to what else llama has: names are Gyre's own then, and the error
  * says so. */
+/* Ranges of a row that follow each other decode it once: what happens to the file meanwhile is not seen. */
+static void ranges(void **state)
+{
+    (void)state;
+    char model[64], command[400];
+    model_params_t *params = NULL;
+    model_hf_t *hf = NULL;
+    float *flat = make(&families[4].config, &params);
+    const model_param_t *row = &params->row[model_params_find(params, MODEL_MLP_FC_W, 0)],
+                        *other = &params->row[model_params_find(params, MODEL_MLP_FC_W, 1)];
+    const size_t half = row->count / 2;
+    float *back = calloc(row->count, sizeof *back);
+    assert_non_null(back);
+    snprintf(model, sizeof model, "%s/model", folder);
+    assert_int_equal(save_hf(model, params, flat, MODEL_HF_F32, 0), GYRE_OK);
+    assert_int_equal(model_hf_open(model, params, &hf), GYRE_OK);
+    assert_int_equal(model_hf_read(hf, row, 0, half, back), GYRE_OK);
+    snprintf(command, sizeof command,
+             "f=%s/model.safetensors; n=$(stat -c %%s $f); head -c $((8 + $(od -An -tu8 -N8 $f))) $f "
+             ">$f.head; truncate -s 0 $f; "
+             "cat $f.head >$f; truncate -s $n $f",
+             model);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(model_hf_read(hf, row, half, row->count - half, back + half), GYRE_OK);
+    assert_memory_equal(back, flat + row->offset, row->count * sizeof *back);
+    assert_int_equal(model_hf_read(hf, other, 0, half, back), GYRE_OK);
+    assert_memory_not_equal(back, flat + other->offset, half * sizeof *back);
+    assert_int_equal(model_hf_read(hf, row, 0, half, back), GYRE_OK);
+    assert_memory_not_equal(back, flat + row->offset, half * sizeof *back);
+    model_hf_close(hf);
+    free(flat);
+    free(back);
+    model_params_destroy(params);
+    clear();
+}
+
 static void no_family(void **state)
 {
     (void)state;
@@ -504,7 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back), cmocka_unit_test(sixteen_bits), cmocka_unit_test(orientation),
         cmocka_unit_test(wrong_order),    cmocka_unit_test(replaces),     cmocka_unit_test(fewer_positions),
-        cmocka_unit_test(no_family),      cmocka_unit_test(keeps_keys),
+        cmocka_unit_test(ranges),         cmocka_unit_test(no_family),    cmocka_unit_test(keeps_keys),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
