@@ -39,6 +39,8 @@ typedef struct model_peft model_peft_t;
  * changed base, other methods; NO_MEMORY. */
 gyre_status_t model_peft_open(const char *folder, const model_params_t *params, model_peft_t **out);
 void model_peft_close(model_peft_t *peft);
+/* A hash of all factors and their scale: the same for the same adapters in other files. IO, NO_MEMORY. */
+gyre_status_t model_peft_hash(const model_peft_t *peft, uint64_t *hash);
 /* 1: there is an adapter for the module that a tensor of the model's files is of. `peft` may be NULL. */
 int model_peft_has(const model_peft_t *peft, const model_tensor_t *tensor);
 /* Adds scale B A to the whole tensor, in the order of its file. Any thread. IO, NO_MEMORY. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text/json.h"
 #include "model/formats/hf_files.h"
 #include "model/formats/peft.h"
@@ -239,5 +240,27 @@ gyre_status_t model_peft_add(const model_peft_t *peft, const model_tensor_t *ten
     free(line);
     free(a);
     free(b);
+    return status;
+}
+
+gyre_status_t model_peft_hash(const model_peft_t *peft, uint64_t *hash)
+{
+    model_tensor_t tensor;
+    gyre_status_t status = GYRE_OK;
+    *hash = base_hash64(&peft->scale, sizeof peft->scale, peft->rank);
+    for (size_t r = 0; r < peft->params->rows; r++)
+        for (size_t i = 0; status == GYRE_OK &&
+                           model_row_tensor(peft->params, peft->family, &peft->params->row[r], i, &tensor);
+             i++)
+            for (int b = 0; status == GYRE_OK && b < 2 && model_peft_has(peft, &tensor); b++) {
+                float *factor = NULL;
+                size_t in, out;
+                sides(&tensor, &in, &out);
+                status = read_factor(peft, &tensor, b ? 'B' : 'A', &factor);
+                *hash = base_hash64(tensor.name, strlen(tensor.name), *hash);
+                if (status == GYRE_OK)
+                    *hash = base_hash64(factor, (b ? out : in) * peft->rank * sizeof *factor, *hash);
+                free(factor);
+            }
     return status;
 }

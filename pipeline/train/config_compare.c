@@ -18,9 +18,10 @@
 #include "pipeline/train/run.h"
 
 enum {
-    FACTS = TRAIN_KEYS + 4, /* a row each, then: */
+    FACTS = TRAIN_KEYS + 5, /* a row each, then: */
     FACT_MODEL = TRAIN_KEYS,
     FACT_WEIGHTS,
+    FACT_ADAPTERS,
     FACT_DATA,
     FACT_VALIDATION,
     SEQUENCES = 64, /* of the first batch, at most, that stand for the content of the data */
@@ -77,11 +78,12 @@ static gyre_status_t hash_data(const train_run_t *run, uint64_t *train, uint64_t
     return status;
 }
 
-/* Of the weights that the run begins with. */
-static gyre_status_t hash_weights(const train_run_t *run, uint64_t *hash)
+/* Of the weights that the run begins with, and of the adapters that they are merged with. */
+static gyre_status_t hash_weights(const train_run_t *run, uint64_t *hash, uint64_t *adapters)
 {
     model_params_t *whole = NULL;
     model_hf_t *hf = NULL;
+    model_peft_t *peft = NULL;
     *hash = run->source ? pipe_source_hash(run->source) : 0;
     if (run->source || !run->options->load || gyre_comm_size(run->comm) == 1)
         return GYRE_OK;
@@ -90,6 +92,10 @@ static gyre_status_t hash_weights(const train_run_t *run, uint64_t *hash)
         status = model_hf_open(run->options->load, whole, &hf);
     if (status == GYRE_OK)
         status = model_hf_sample(hf, hash);
+    if (status == GYRE_OK && run->options->load_adapters &&
+        (status = model_peft_open(run->options->load_adapters, whole, &peft)) == GYRE_OK)
+        status = model_peft_hash(peft, adapters);
+    model_peft_close(peft);
     model_hf_close(hf);
     model_params_destroy(whole);
     return status;
@@ -102,7 +108,7 @@ static gyre_status_t look(const train_run_t *run, uint64_t *fact)
         fact[i] = hash_row(run->options, &train_rows[i]);
     gyre_status_t status = model_config_hash(&run->shape, &fact[FACT_MODEL]);
     if (status == GYRE_OK)
-        status = hash_weights(run, &fact[FACT_WEIGHTS]);
+        status = hash_weights(run, &fact[FACT_WEIGHTS], &fact[FACT_ADAPTERS]);
     return status == GYRE_OK ? hash_data(run, &fact[FACT_DATA], &fact[FACT_VALIDATION]) : status;
 }
 
@@ -112,6 +118,8 @@ static const char *name_of(const train_run_t *run, size_t i)
         return run->options->recipe ? "recipe" : run->options->load ? "load" : "model";
     if (i == FACT_WEIGHTS)
         return "load";
+    if (i == FACT_ADAPTERS)
+        return "load-adapters";
     if (i == FACT_DATA || (i == FACT_VALIDATION && !run->options->valid_data))
         return "data";
     return i == FACT_VALIDATION ? "valid-data" : train_rows[i].name;
@@ -134,6 +142,7 @@ static void print_value(const train_run_t *run, size_t i, uint64_t hash, char *t
         return;
     }
     path = i == FACT_WEIGHTS                        ? options->load
+           : i == FACT_ADAPTERS                     ? options->load_adapters
            : i == FACT_MODEL                        ? (options->recipe  ? options->recipe
                                                        : options->model ? options->model
                                                                         : options->load)

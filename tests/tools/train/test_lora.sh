@@ -71,6 +71,11 @@ want "on two ranks" 0
 check "the same weights" cmp -s "$W/again" "$W/weights"
 run "$TRAIN" "${LORA[@]}" --load-adapters "$W/peft" --steps 1 --save-adapters "$W/next"
 want "new adapters on top of them" 0
+cp -r "$W/peft" "$W/peft.0"
+cp -r "$W/peft" "$W/peft.1"
+sed -i 's/"lora_alpha": [0-9.]*/"lora_alpha": 7/' "$W/peft.1/adapter_config.json"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --load-adapters "$0.$GYRE_RANK"' "$W/peft" "$TRAIN" "${DATA[@]}" --load "$W/base" --steps 0
+want "other adapters on another rank" 2 "--load-adapters is .*/peft.0 .* on rank 0, but .*/peft.1 .* on rank 1"
 cp -r "$W/peft" "$W/kept"
 for output in log report trace save; do
     run "$TRAIN" "${DATA[@]}" --load "$W/base" --load-adapters "$W/kept" --steps 0 --$output "$W/kept/adapter_model.safetensors"
