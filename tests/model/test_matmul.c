@@ -141,7 +141,8 @@ static void check_tiles(void *pack, const shape_t *s, int trans_a, int trans_b, 
             }
             const float same =
                 n < s->N ? in_tiles(a, trans_a ? lda : 1, b, trans_b ? 1 : ldb, s->K, add ? was : 0.0f) : was;
-            if (C[m * ldc + n] != same || (n < s->N && !(fabs(C[m * ldc + n] - sum) <= 2e-6 * size)))
+            if (memcmp(&C[m * ldc + n], &same, sizeof same) != 0 ||
+                (n < s->N && !(fabs(C[m * ldc + n] - sum) <= 2e-6 * size)))
                 fail_msg("%zu x %zu x %zu, transposed %d %d, add %d: C[%zu][%zu] is %.9g, expected %.9g (in "
                          "double %.9g)",
                          s->M, s->N, s->K, trans_a, trans_b, add, m, n, (double)C[m * ldc + n], (double)same,
@@ -240,6 +241,30 @@ static void special_numbers_in_tiles(void **state)
         assert_true(isinf(C[m * N + 2]) && isfinite(C[m * N + 1]));
     free(A);
     free(B);
+}
+
+/* Signs of zeros are in_tiles's, too: sums of products begin with +0, and what is there stays without any. */
+static void zeros_in_tiles(void **state)
+{
+    (void)state;
+    enum { M = 4, N = 3, K = 35 };
+    if (!has_tiles())
+        return;
+    float A[M * K], B[K * N], C[M * N];
+    for (size_t i = 0; i < M * K; i++)
+        A[i] = i / K == 0 ? -0.0f : i / K == 1 ? 0.0f : i / K == 2 ? -1.5f : (i % 2 ? 2.0f : -2.0f);
+    for (size_t i = 0; i < K * N; i++)
+        B[i] = i % N == 0 ? -0.0f : i % N == 1 ? 0.0f : 1.0f;
+    for (int add = 0; add < 2; add++)
+        for (size_t terms = 0; terms <= K; terms += terms ? 1 : 2) {
+            for (size_t i = 0; i < M * N; i++)
+                C[i] = -0.0f;
+            model_matmul_bf16_f32(NULL, 0, 0, M, N, terms, A, K, B, N, add, C, N);
+            for (size_t i = 0; i < M * N; i++) {
+                const float same = in_tiles(A + i / N * K, 1, B + i % N, N, terms, add ? -0.0f : 0.0f);
+                assert_memory_equal(&C[i], &same, sizeof same);
+            }
+        }
 }
 
 static void transposition(void **state)
@@ -396,6 +421,7 @@ int main(void)
                                        cmocka_unit_test(products_in_tiles),
                                        cmocka_unit_test(sums_in_tiles_are_cut),
                                        cmocka_unit_test(special_numbers_in_tiles),
+                                       cmocka_unit_test(zeros_in_tiles),
                                        cmocka_unit_test(transposition),
                                        cmocka_unit_test(rows_of_products),
                                        cmocka_unit_test(part_of_a_row),
