@@ -36,13 +36,17 @@ typedef struct {
     zero_ticket_t gather; /* of weights, stages 1 and 2 */
 } zero_run_t;
 
-/* Weights of a unit in fp32. */
+/* Weights of a unit. */
 typedef struct {
     size_t first, rows; /* rows 0: free */
     int users;          /* 1 between acquire and release */
-    int filled;         /* value is complete; else requests are to be waited for */
-    float *value;       /* [elements of the unit]; NULL: the model takes what is in `raw` */
-    uint16_t *raw;      /* the same before expansion; NULL: gathered as fp32, or not at all */
+    int filled;         /* they are there as the model wants them; else requests are to be waited for */
+    /* [elements of the unit] as they are gathered, at an end of zero->landing or in own_raw. NULL: they are
+     * not gathered, or expanded already */
+    char *raw;
+    float *value; /* the same in fp32, in zero->expanded or own_value; NULL: the model takes what is in raw */
+    char *own_raw;    /* NULL: none */
+    float *own_value; /* NULL: none */
     size_t requests;
     zero_ticket_t *request; /* [max_unit_buckets] */
 } zero_entry_t;
@@ -180,8 +184,12 @@ struct optim_zero {
     /* [max_unit] fp32 gradients of one unit without a place of their own; NULL: all have one */
     float *staging;
     size_t staged;       /* rows in it that are not ready yet */
-    zero_entry_t *entry; /* [units], `entries` of them with memory */
+    zero_entry_t *entry; /* [units], of which there are `entries` */
     size_t entries;
+    char *landing;           /* [plan.landing] */
+    zero_entry_t *end[2];    /* whose raw lies where landing begins, and where it ends; NULL: free */
+    float *expanded;         /* [max_unit]; NULL: entries have their own, or need none */
+    zero_entry_t *expands;   /* whose value that is; NULL: free */
     zero_ticket_t *requests; /* [units, max_unit_buckets] */
 
     base_time_t exposed;

@@ -122,12 +122,16 @@ void zero_plan_unit(const zero_plan_t *plan, size_t row, size_t *begin, size_t *
         ++*end;
 }
 
-static void measure_units(zero_plan_t *plan)
+/* *two: the most room of a unit and the one after it. */
+static void measure_units(zero_plan_t *plan, size_t *two)
 {
-    const model_param_t *rows = plan->params->row;
+    size_t before = 0;
+    *two = 0;
     for (size_t r = 0, begin, end; r < plan->params->rows; r = end) {
         zero_plan_unit(plan, r, &begin, &end);
-        size_t count = rows[end - 1].grad + rows[end - 1].count - rows[begin].grad;
+        const size_t count = zero_plan_unit_count(plan, begin, end), room = zero_plan_room(count);
+        *two = base_max_size(*two, before + room);
+        before = room;
         plan->units++;
         plan->max_unit = base_max_size(plan->max_unit, count);
         plan->max_unit_buckets =
@@ -280,7 +284,8 @@ static gyre_status_t finish(zero_plan_t *plan)
     const optim_zero_config_t *c = &plan->config;
     const int half = c->precision != MODEL_FLOAT32, many = plan->ranks > 1;
     gyre_status_t status = GYRE_OK;
-    measure_units(plan);
+    size_t two;
+    measure_units(plan, &two);
     plan->gathers = c->stage == 3 && many;
     if (((c->stage >= 2 && many && !c->weights_only) || plan->adds))
         status = make_pools(plan);
@@ -292,6 +297,10 @@ static gyre_status_t finish(zero_plan_t *plan)
     plan->expands = half && !c->on_device;
     if (plan->gathers || plan->expands)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
+    if (plan->gathers && (plan->expands || !c->keep))
+        plan->landing = two;
+    if (plan->expands)
+        plan->expanded = c->keep ? plan->params->grad_total : plan->max_unit;
     return GYRE_OK;
 }
 
@@ -368,11 +377,9 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
     bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
     for (size_t i = 0; i < plan->pools; i++)
         bytes[OPTIM_MEMORY_BUCKETS] += plan->pool[i].buffers * plan->pool[i].count * plan->grad_bytes;
-    if (plan->entries) {
-        size_t raw = plan->gathers && half ? sizeof(uint16_t) : 0;
-        size_t elements = c->keep ? plan->params->grad_total : plan->entries * plan->max_unit;
-        bytes[OPTIM_MEMORY_GATHERED] = elements * ((half && !plan->expands ? 0 : sizeof(float)) + raw);
-    }
+    bytes[OPTIM_MEMORY_GATHERED] = plan->landing * plan->weight_bytes + plan->expanded * sizeof(float);
+    if (plan->gathers && plan->landing == 0)
+        bytes[OPTIM_MEMORY_GATHERED] = plan->params->grad_total * plan->weight_bytes;
     if (c->offload)
         bytes[OPTIM_MEMORY_OFFLOAD] = plan->max_own * (half ? 3 : 2) * sizeof(float);
 }

@@ -69,7 +69,12 @@ typedef struct {
     size_t pools;            /* 0: buckets have places of their own */
     zero_pool_t *pool;       /* [pools], the longest buffers first: those of the first hold max_bucket */
     size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
-    size_t entries; /* buffers of units in `gathered` */
+    size_t entries; /* units that are held at a time: all with config.keep, else one and the next */
+    /* elements, as weights are held, in which units arrive that are gathered: any two next to each other
+     * (zero_plan_room); 0: none are, or each has a place of its own */
+    size_t landing;
+    /* elements of fp32 of what is in use; keep: of each unit. 0: the model is given what arrives */
+    size_t expanded;
 } zero_plan_t;
 
 /* INVALID: a value of config; NO_MEMORY, OVERFLOW. Freed by zero_plan_free. */
@@ -98,6 +103,16 @@ uint64_t zero_plan_muon_sent(const zero_plan_t *plan);
 
 /* The unit of row `first`: rows [*begin, *end) of the same layer. */
 void zero_plan_unit(const zero_plan_t *plan, size_t row, size_t *begin, size_t *end);
+/* Elements that the unit of rows [begin, end) has, and those that it takes in `landing`. */
+static inline size_t zero_plan_unit_count(const zero_plan_t *plan, size_t begin, size_t end)
+{
+    const model_param_t *row = plan->params->row;
+    return row[end - 1].grad + row[end - 1].count - row[begin].grad;
+}
+static inline size_t zero_plan_room(size_t count)
+{
+    return (count + 127) / 128 * 128; /* what follows is aligned as memory that was taken */
+}
 /* The bucket whose weights bucket b has. */
 static inline size_t zero_plan_weights(const zero_plan_t *plan, size_t b)
 {

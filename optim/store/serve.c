@@ -41,12 +41,11 @@ static gyre_status_t gather(optim_zero_t *zero, zero_entry_t *entry)
 {
     const zero_plan_t *plan = &zero->plan;
     const model_param_t *row = plan->params->row;
-    char *whole = entry->raw ? (char *)entry->raw : (char *)entry->value;
     size_t last = plan->bucket_of[entry->first + entry->rows - 1];
     for (size_t b = plan->bucket_of[entry->first]; b <= last; b++) {
         size_t from = zero_plan_weights(plan, b);
         const zero_bucket_t *k = &plan->bucket[from];
-        char *data = whole + (plan->bucket[b].grad - row[entry->first].grad) * plan->weight_bytes,
+        char *data = entry->raw + (plan->bucket[b].grad - row[entry->first].grad) * plan->weight_bytes,
              *own = data + k->first * plan->weight_bytes;
         gyre_status_t status =
             zero->on->copy(zero, own, zero_weight_own(zero, from), k->own * plan->weight_bytes);
@@ -61,6 +60,74 @@ static gyre_status_t gather(optim_zero_t *zero, zero_entry_t *entry)
     return GYRE_OK;
 }
 
+/* ---- memory of entries --------------------------------------------------------------------------------- */
+
+static size_t count_of(const optim_zero_t *zero, const zero_entry_t *entry)
+{
+    return entry ? zero_plan_unit_count(&zero->plan, entry->first, entry->first + entry->rows) : 0;
+}
+
+/* Where the unit is to be gathered. The model holds one unit and the next, so each takes the end of
+ * `landing` that the other has not. Not `must`: entry->raw is NULL if there is no room. */
+static gyre_status_t take_raw(optim_zero_t *zero, zero_entry_t *entry, int must)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const size_t room = zero_plan_room(count_of(zero, entry));
+    void *memory;
+    for (int i = 0; !entry->own_raw && i < 2; i++)
+        if (!zero->end[i] && room + zero_plan_room(count_of(zero, zero->end[1 - i])) <= plan->landing) {
+            zero->end[i] = entry;
+            entry->raw = zero->landing + (i == 0 ? 0 : plan->landing - room) * plan->weight_bytes;
+            return GYRE_OK;
+        }
+    if (!entry->own_raw && must) { /* it holds more than was planned for */
+        gyre_status_t status =
+            zero_take(zero, OPTIM_MEMORY_GATHERED, plan->max_unit * plan->weight_bytes, 1, &memory);
+        if (status != GYRE_OK)
+            return status;
+        entry->own_raw = memory;
+    }
+    entry->raw = entry->own_raw;
+    return GYRE_OK;
+}
+
+static void give_raw(optim_zero_t *zero, zero_entry_t *entry)
+{
+    for (int i = 0; i < 2; i++)
+        zero->end[i] = zero->end[i] == entry ? NULL : zero->end[i];
+    entry->raw = NULL;
+}
+
+static gyre_status_t take_value(optim_zero_t *zero, zero_entry_t *entry)
+{
+    void *memory;
+    if (!entry->own_value && zero->expanded && !zero->expands) {
+        zero->expands = entry;
+        entry->value = zero->expanded;
+        return GYRE_OK;
+    }
+    if (!entry->own_value) { /* as above */
+        gyre_status_t status =
+            zero_take(zero, OPTIM_MEMORY_GATHERED, zero->plan.max_unit * sizeof(float), 1, &memory);
+        if (status != GYRE_OK)
+            return status;
+        entry->own_value = memory;
+    }
+    entry->value = entry->own_value;
+    return GYRE_OK;
+}
+
+static void drop(optim_zero_t *zero, zero_entry_t *entry)
+{
+    give_raw(zero, entry);
+    zero->expands = zero->expands == entry ? NULL : zero->expands;
+    entry->value = NULL;
+    entry->rows = 0;
+    entry->users = entry->filled = 0;
+}
+
+/* ---- units --------------------------------------------------------------------------------------------- */
+
 /* Until the unit is there as the model wants it. */
 static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
 {
@@ -74,20 +141,24 @@ static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
     }
     entry->requests = 0;
     zero_exposed(zero, MODEL_SPAN_GATHER, begin);
+    if (status == GYRE_OK && plan->expands)
+        status = take_value(zero, entry);
     if (status != GYRE_OK)
         return status;
     for (size_t r = entry->first; plan->expands && r < entry->first + entry->rows; r++) {
         if ((status = zero_weights_wait(zero, zero_plan_weights(plan, plan->bucket_of[r]))) != GYRE_OK)
             return status;
         size_t at = row[r].grad - row[entry->first].grad;
-        const uint16_t *from =
-            entry->raw ? entry->raw + at : (const uint16_t *)(const void *)zero->weights + row[r].offset;
+        const uint16_t *from = entry->raw ? (const uint16_t *)(const void *)entry->raw + at
+                                          : (const uint16_t *)(const void *)zero->weights + row[r].offset;
         const float *exact = zero_exact(zero, r);
         if (exact)
             memcpy(entry->value + at, exact, row[r].count * sizeof *exact);
         else
             optim_expand(plan->config.precision, from, entry->value + at, row[r].count);
     }
+    if (plan->expands)
+        give_raw(zero, entry);
     entry->filled = 1;
     return GYRE_OK;
 }
@@ -100,13 +171,7 @@ static zero_entry_t *find(optim_zero_t *zero, size_t first)
     return NULL;
 }
 
-static void drop(zero_entry_t *entry)
-{
-    entry->rows = 0;
-    entry->users = entry->filled = 0;
-}
-
-/* A free buffer. NULL with *status OK: all are in use. */
+/* NULL: all are in use. */
 static zero_entry_t *free_entry(optim_zero_t *zero)
 {
     for (size_t i = 0; i < zero->entries; i++)
@@ -115,28 +180,15 @@ static zero_entry_t *free_entry(optim_zero_t *zero)
     return NULL;
 }
 
-/* The model holds more units at a time than was planned for: one more buffer. */
-static gyre_status_t add_entry(optim_zero_t *zero, zero_entry_t **out)
+/* The model holds more units at a time than was planned for. */
+static zero_entry_t *add_entry(optim_zero_t *zero)
 {
-    size_t raw = zero->plan.gathers && zero_half(zero) ? sizeof(uint16_t) : 0, count = zero->plan.max_unit;
     zero_entry_t *entry = &zero->entry[zero->entries];
-    void *memory = NULL, *half = NULL;
-    gyre_status_t status = GYRE_OK;
-    if (zero->plan.expands || !zero_half(zero))
-        status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
-    if (status == GYRE_OK && raw)
-        status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * raw, 1, &half);
-    if (status != GYRE_OK)
-        return status;
-    *entry = (zero_entry_t){.value = memory,
-                            .raw = half,
-                            .request = zero->requests + zero->entries * zero->plan.max_unit_buckets};
-    zero->entries++;
-    *out = entry;
-    return GYRE_OK;
+    entry->request = zero->requests + zero->entries++ * zero->plan.max_unit_buckets;
+    return entry;
 }
 
-/* The entry of the unit of row `row`, under way or there. *out NULL: no buffer is free (only without
+/* The entry of the unit of row `row`, under way or there. *out NULL: there is no room (only without
  * `must`). */
 static gyre_status_t begin_entry(optim_zero_t *zero, size_t row, int must, zero_entry_t **out)
 {
@@ -153,13 +205,19 @@ static gyre_status_t begin_entry(optim_zero_t *zero, size_t row, int must, zero_
     } else if ((*out = free_entry(zero)) == NULL) {
         if (!must)
             return GYRE_OK;
-        gyre_status_t status = add_entry(zero, out);
-        if (status != GYRE_OK)
-            return status;
+        *out = add_entry(zero);
     }
-    (*out)->first = first;
-    (*out)->rows = end - first;
-    return zero->plan.gathers ? gather(zero, *out) : GYRE_OK;
+    zero_entry_t *entry = *out;
+    entry->first = first;
+    entry->rows = end - first;
+    if (!zero->plan.gathers)
+        return GYRE_OK;
+    gyre_status_t status = take_raw(zero, entry, must);
+    if (status == GYRE_OK && entry->raw)
+        return gather(zero, entry);
+    drop(zero, entry);
+    *out = NULL;
+    return status;
 }
 
 static gyre_status_t check_rows(const optim_zero_t *zero, size_t first, size_t rows, const char *what)
@@ -206,7 +264,8 @@ static const void *weights_of(const optim_zero_t *zero, const zero_entry_t *entr
     if (!entry)
         return zero->weights + row[r].offset * zero->plan.weight_bytes;
     size_t at = row[r].grad - row[entry->first].grad;
-    return entry->value ? (const void *)(entry->value + at) : (const void *)(entry->raw + at);
+    return entry->value ? (const void *)(entry->value + at)
+                        : (const void *)(entry->raw + at * zero->plan.weight_bytes);
 }
 
 static gyre_status_t acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
@@ -242,7 +301,7 @@ static void release(void *user, size_t first, size_t rows)
         return;
     entry->users = 0;
     if (!zero->plan.config.keep)
-        drop(entry);
+        drop(zero, entry);
 }
 
 gyre_status_t zero_store_forget(optim_zero_t *zero)
@@ -258,7 +317,7 @@ gyre_status_t zero_store_forget(optim_zero_t *zero)
             status = status == GYRE_OK ? one : status;
         }
         entry->requests = 0;
-        drop(entry);
+        drop(zero, entry);
     }
     return status;
 }

@@ -118,31 +118,34 @@ static gyre_status_t take_weights(optim_zero_t *zero)
     return status;
 }
 
-/* Buffers for gathered or expanded units: of equal size, or one for each unit in the order of the table. */
+/* Memory for gathered or expanded units: what serves all, or one for each unit in the order of the table. */
 static gyre_status_t take_entries(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
-    const model_param_t *row = plan->params->row;
     gyre_status_t status = GYRE_OK;
-    size_t begin = 0, end = 0;
-    for (size_t i = 0; status == GYRE_OK && i < plan->entries; i++) {
+    void *memory;
+    if (plan->landing > 0) {
+        status = zero_take(zero, OPTIM_MEMORY_GATHERED, plan->landing * plan->weight_bytes, 1, &memory);
+        zero->landing = memory;
+    }
+    if (status == GYRE_OK && plan->expands && !plan->config.keep) {
+        status = zero_take(zero, OPTIM_MEMORY_GATHERED, plan->expanded * sizeof(float), 1, &memory);
+        zero->expanded = memory;
+    }
+    for (size_t i = 0, begin, end = 0; status == GYRE_OK && i < plan->entries; i++) {
         zero_entry_t *entry = &zero->entry[i];
-        size_t count = plan->max_unit;
-        void *memory;
-        if (plan->config.keep) {
-            zero_plan_unit(plan, end, &begin, &end);
-            count = row[end - 1].grad + row[end - 1].count - row[begin].grad;
-        }
         entry->request = zero->requests + i * plan->max_unit_buckets;
         zero->entries++;
-        if (plan->expands || !zero_half(zero)) {
-            status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
-            entry->value = memory;
-        }
-        if (status == GYRE_OK && plan->gathers && zero_half(zero)) {
-            status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(uint16_t), 1, &memory);
-            entry->raw = memory;
-        }
+        if (!plan->config.keep)
+            continue;
+        zero_plan_unit(plan, end, &begin, &end);
+        const size_t each = plan->expands ? sizeof(float) : plan->weight_bytes;
+        status =
+            zero_take(zero, OPTIM_MEMORY_GATHERED, zero_plan_unit_count(plan, begin, end) * each, 1, &memory);
+        if (plan->expands)
+            entry->own_value = memory;
+        else
+            entry->own_raw = memory;
     }
     return status;
 }
@@ -345,9 +348,11 @@ void optim_zero_destroy(optim_zero_t *zero)
         return;
     optim_zero_leave(zero);
     for (size_t i = 0; i < zero->entries; i++) {
-        zero->on->give(zero, zero->entry[i].value, 1);
-        zero->on->give(zero, zero->entry[i].raw, 1);
+        zero->on->give(zero, zero->entry[i].own_value, 1);
+        zero->on->give(zero, zero->entry[i].own_raw, 1);
     }
+    zero->on->give(zero, zero->landing, 1);
+    zero->on->give(zero, zero->expanded, 1);
     for (size_t i = 0; i < zero->buffers; i++)
         zero->on->give(zero, zero->buffer[i].data, 1);
     zero->on->give(zero, zero->staging, 0);

@@ -140,6 +140,36 @@ static void test_buffers(void **unused)
         }
 }
 
+/* Gathered weights: two units next to each other as they travel, and of 16 bits the one in use in fp32. A
+ * model whose embedding is many times a layer does not hold two as long as the embedding. */
+static void test_gathered(void **unused)
+{
+    (void)unused;
+    const model_config_t config = {
+        .vocab = 5000, .seq = 64, .layers = 5, .hidden = 64, .heads = 4, .leaves = 4, .untied = 1};
+    model_params_t *params = NULL;
+    assert_int_equal(model_params_create(&config, &params), GYRE_OK);
+    size_t layer = 0, ends = 0, room = 256; /* room: units begin on lines of memory */
+    for (size_t r = 0; r < params->rows; r++) {
+        layer += params->row[r].layer == 0 ? params->row[r].count : 0;
+        ends += params->row[r].layer < 0 ? params->row[r].count : 0;
+    }
+    for (int half = 0; half < 2; half++)
+        for (int keep = 0; keep < 2; keep++) {
+            const optim_zero_config_t c = {.stage = 3,
+                                           .share = 1,
+                                           .bucket_bytes = 4096,
+                                           .keep = keep,
+                                           .precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32};
+            const size_t all = params->grad_total * sizeof(float), two = (ends + layer) * (half ? 2 : 4);
+            const size_t want = keep ? all + (half ? two : 0) : two + (half ? ends * sizeof(float) : 0);
+            size_t bytes[OPTIM_MEMORY_KINDS];
+            assert_int_equal(optim_zero_predict(params, &c, 2, 0, 1, bytes, NULL), GYRE_OK);
+            assert_in_range(bytes[OPTIM_MEMORY_GATHERED], want, want + room * sizeof(float));
+        }
+    model_params_destroy(params);
+}
+
 static void test_cut(void **unused)
 {
     (void)unused;
@@ -178,8 +208,9 @@ static void test_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_moments), cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_buffers), cmocka_unit_test(test_cut),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_moments),  cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_buffers), cmocka_unit_test(test_gathered), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
