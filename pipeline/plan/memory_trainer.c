@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "model/gpu/stage/stage.h"
 #include "pipeline/schedules/program.h"
 
 /* A run, and what all its stages have in common. */
@@ -38,6 +39,7 @@ static optim_zero_config_t store_config(const pipe_recipe_t *r, const plan_train
                              .muon = r->optimizer.muon,
                              .momentum = r->optimizer.momentum,
                              .clip = r->optimizer.clip,
+                             .on_device = how->device,
                              .offload = how->offload ? "." : NULL};
     c.ep = pipe_layout_experts(&r->layout);
     return c;
@@ -122,6 +124,7 @@ static model_stage_config_t stage_config(const run_t *run, size_t rank, size_t c
                                    .together = run->micro * here,
                                    .grad_sequences = optim_batch_complete(&run->recipe->batch).leaf,
                                    .recompute = run->recipe->recompute,
+                                   .offload = run->how->away,
                                    .stages = l->chunks,
                                    .precision = run->recipe->precision.type,
                                    .matmul_bf16 = run->how->matmul_bf16,
@@ -135,16 +138,16 @@ static model_stage_config_t stage_config(const run_t *run, size_t rank, size_t c
     return config;
 }
 
-/* Boundary tensors of `elements` per sequence. */
+/* Boundary tensors of `elements` of `size` bytes per sequence. */
 static gyre_status_t boundary_bytes(const pipe_schedule_t *schedule, size_t rank, size_t sequences,
-                                    size_t elements, size_t *bytes)
+                                    size_t elements, size_t size, size_t *bytes)
 {
     pipe_program_t program;
     size_t slot;
     gyre_status_t status = pipe_program_build(schedule, (int)rank, &program);
     if (status != GYRE_OK)
         return status;
-    status = pipe_program_bytes(&program, sequences * elements, sizeof(float), &slot, bytes);
+    status = pipe_program_bytes(&program, sequences * elements, size, &slot, bytes);
     pipe_program_free(&program);
     return status;
 }
@@ -153,23 +156,26 @@ static gyre_status_t predict_activations(const run_t *run, size_t rank, size_t *
 {
     const pipe_layout_t *l = &run->recipe->layout;
     const model_tp_t tp = {.size = l->tp, .sequence = l->sequence};
+    const size_t size =
+        run->how->device && run->recipe->precision.type != MODEL_FLOAT32 ? sizeof(uint16_t) : sizeof(float);
     size_t boundary = 0, step = 0, evaluation = 0;
     gyre_status_t status = GYRE_OK;
     *bytes = 0;
     for (size_t c = 0; status == GYRE_OK && c < l->chunks; c++) {
         const model_stage_config_t stage = stage_config(run, rank, c);
         size_t kept = 0, workspace = 0;
-        status = model_stage_plan_f32(&run->whole->config, &tp, &stage, &kept, &workspace, &boundary);
+        status = (run->how->device ? model_cuda_stage_plan : model_stage_plan_f32)(
+            &run->whole->config, &tp, &stage, &kept, &workspace, &boundary);
         boundary *= stage.parts_here;
         if (status == GYRE_OK && (!base_add(*bytes, kept, bytes) || !base_add(*bytes, workspace, bytes)))
             status = gyre_fail(GYRE_ERR_OVERFLOW, "the activations of stage %zu are more than can be counted",
                                rank);
     }
     if (status == GYRE_OK)
-        status = boundary_bytes(run->step, rank, run->micro, boundary, &step);
+        status = boundary_bytes(run->step, rank, run->micro, boundary, size, &step);
     if (status == GYRE_OK)
-        status =
-            boundary_bytes(run->evaluation, rank, pipe_layout_evaluated_together(l), boundary, &evaluation);
+        status = boundary_bytes(run->evaluation, rank, pipe_layout_evaluated_together(l), boundary, size,
+                                &evaluation);
     *bytes += step + evaluation;
     return status;
 }

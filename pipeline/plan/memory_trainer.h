@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/plan/memory_trainer.h: what gyre-train itself will hold on CPUs, to the byte. */
+/* pipeline/plan/memory_trainer.h: what gyre-train itself will hold on CPUs, or on GPUs, to the byte. */
 #ifndef PIPELINE_PLAN_MEMORY_TRAINER_H
 #define PIPELINE_PLAN_MEMORY_TRAINER_H
 
@@ -13,6 +13,8 @@ typedef struct {
     size_t threads;      /* of a rank; 0: 1 */
     int matmul_bf16;     /* model_stage_config_t.matmul_bf16 */
     model_lora_t lora;   /* adapters that are trained; rank 0: none */
+    int device;          /* 1: everything is on GPUs, of which none is needed here */
+    int away;            /* with device: model_stage_config_t.offload */
 } plan_trainer_t;
 
 /* Bytes of a rank. */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/settings/settings.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 #include "tests/gpu/kernels/storage.h"
 
 enum { C = 24, WIDTH = 40, SIZE = C * WIDTH, LEAVES = 2, SEQUENCES = 4, MOST = 8 };

@@ -107,11 +107,31 @@ check "workspace of threads" \
 plan memory --trainer "${OWN[@]}" --matmul-type bf16
 check "what products of bf16 are packed in" \
     json 'd["worst_stage"]["activations"] - json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["activations"] == 10 * 2**20 + 64'
+# on a GPU: layers in bf16, logits of all positions, no workspace of threads; 12 layers' inputs of 1024 x 768 may wait on the host
+plan memory --trainer "${OWN[@]}" --device cuda
+want "activations on a GPU" 0
+check "said so" grep -q '^in gyre-train on GPUs, GiB' "$W/out"
+check "weights are gathered in bf16 alone" \
+    json '2 * d["worst_stage"]["gathered"] < json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["gathered"]'
+check "logits of all positions are among them" json 'd["worst_stage"]["activations"] > 2 * 1024 * 50304 + 12 * 34 * 1024 * 768'
+plan memory --trainer "${OWN[@]}" --device cuda --recompute full
+cp "$W/out.json" "$W/full.json"
+plan memory --trainer "${OWN[@]}" --device cuda --recompute full --offload-activations
+check "inputs of 12 layers less, and of 2 that come and go" \
+    json 'json.load(open(sys.argv[1].replace("out.json", "full.json")))["worst_stage"]["activations"] - d["worst_stage"]["activations"] == (12 - 2) * 2 * 1024 * 768'
+run "$P" memory --trainer --device tpu
+want "another device" 2 '--device is cpu or cuda, not tpu'
+run "$P" memory --trainer --device cuda --threads 2
+want "threads of a GPU" 2 '--threads is for --device cpu'
+run "$P" memory --trainer --device cuda --offload-activations
+want "activations that are not put off" 2 '--offload-activations needs --device cuda and --recompute full'
+run "$P" memory --trainer --device cuda --dtype fp16
+want "what gyre-train refuses" 1 'fp16 is not supported on the GPU'
 run "$P" memory --trainer --dtype fp32 --matmul-type bf16
 want "products of bf16 of fp32" 2 '--matmul-type bf16 needs --dtype bf16'
 run "$P" memory --trainer --dtype bf16 --matmul-type int8
 want "products of another type" 2 '--matmul-type is fp32 or bf16, not int8'
-for flag in --keep-weights '--offload /x' '--threads 2' '--matmul-type bf16'; do
+for flag in --keep-weights '--offload /x' '--threads 2' '--matmul-type bf16' '--device cuda'; do
     # shellcheck disable=SC2086
     run "$P" memory $flag
     want "$flag without gyre-train" 2 "${flag%% *} is of gyre-train, and needs --trainer"

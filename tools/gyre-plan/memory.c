@@ -232,8 +232,9 @@ static size_t column_of(const plan_held_t *held, int column)
 
 static void print_held(const plan_question_t *q, const plan_held_t *held, double size)
 {
-    printf("\nin gyre-train on CPUs, %s (buckets of %zu bytes, %zu leaves)\n%5s", unit_name(size),
-           q->own.bucket_bytes, q->recipe.model.leaves, "stage");
+    printf("\nin gyre-train on %s, %s (buckets of %zu bytes, %zu leaves)\n%5s",
+           q->own.device ? "GPUs" : "CPUs", unit_name(size), q->own.bucket_bytes, q->recipe.model.leaves,
+           "stage");
     for (int k = 0; k < COLUMNS; k++)
         printf(" %12s", column_name(k));
     putchar('\n');

@@ -308,8 +308,12 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     static const struct {
         int id;
         const char *name;
-    } own[] = {{KEEP, "keep-weights"}, {OFFLOAD, "offload"}, {THREADS, "threads"}, {MATMUL, "matmul-type"}};
+    } own[] = {{KEEP, "keep-weights"},  {OFFLOAD, "offload"}, {THREADS, "threads"},
+               {MATMUL, "matmul-type"}, {DEVICE, "device"},   {AWAY, "offload-activations"}};
     const char *matmul = g->text[MATMUL] ? g->text[MATMUL] : "fp32";
+    const char *device = g->text[DEVICE] ? g->text[DEVICE] : "cpu";
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
+        return plan_usage(what, "--device is cpu or cuda, not %s", device);
     if (strcmp(matmul, "fp32") != 0 && strcmp(matmul, "bf16") != 0)
         return plan_usage(what, "--matmul-type is fp32 or bf16, not %s", matmul);
     q->trainer = of_trainer(g);
@@ -318,6 +322,8 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
                               .offload = g->is[OFFLOAD],
                               .threads = plan_given_count(g, THREADS, 1),
                               .matmul_bf16 = strcmp(matmul, "bf16") == 0,
+                              .device = strcmp(device, "cuda") == 0,
+                              .away = g->is[AWAY],
                               .lora = {.rank = plan_given_count(g, LORA, 0), .on = g->text[LORA_ON]}};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (g->is[own[i].id] && !q->trainer)
@@ -325,6 +331,11 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     if (q->trainer && q->rows)
         return plan_usage(what, "--%s is of one run, and --rows are runs of other software: leave one out",
                           g->is[LORA] ? "lora" : "trainer");
+    if (q->own.device && (g->is[THREADS] || q->own.matmul_bf16))
+        return plan_usage(what, "--%s is for --device cpu: leave it out",
+                          g->is[THREADS] ? "threads" : "matmul-type");
+    if (q->own.away && (!q->own.device || q->recipe.recompute != MODEL_RECOMPUTE_FULL))
+        return plan_usage(what, "--offload-activations needs --device cuda and --recompute full");
     if (q->own.matmul_bf16 && q->recipe.precision.type != MODEL_BFLOAT16)
         return plan_usage(what, "--matmul-type bf16 needs --dtype bf16");
     if (g->text[LORA_ON] && !g->is[LORA])

@@ -26,8 +26,16 @@ static const struct {
     {TRAINER,
      0,
      {FLAG(0, "trainer", SWITCH, NULL, NULL,
-           "a run of gyre-train: memory is what it holds on CPUs, to the byte, instead of the\n"
+           "a run of gyre-train: memory is what it holds itself, to the byte, instead of the\n"
            "papers' formulas; the recipe's lanes and grad_sequences count")}},
+    {DEVICE,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "device", TEXT, NULL, "cpu|cuda",
+           "of gyre-train, as its flag: where it computes (default cpu)")}},
+    {AWAY,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "offload-activations", SWITCH, NULL, NULL,
+           "of gyre-train, as its flag: what layers keep waits on the host")}},
     {KEEP,
      MEMORY,
      {FLAG(0, "keep-weights", SWITCH, NULL, NULL,

@@ -59,6 +59,8 @@ enum {
     BUCKET,
     EXTRA,
     TRAINER,
+    DEVICE,
+    AWAY,
     KEEP,
     OFFLOAD,
     THREADS,

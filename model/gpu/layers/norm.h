@@ -61,8 +61,15 @@ gyre_status_t model_cuda_norm(const model_cuda_norm_t *norm, struct CUstream_st 
 typedef struct {
     size_t sequences, rows, channels, all, begin, leaves;
 } model_cuda_span_t;
+enum { MODEL_CUDA_PIECES = 32, MODEL_CUDA_SHORTEST = 8 /* positions that a piece is worth */ };
 /* Pieces of `all` positions. */
-size_t model_cuda_pieces(size_t all, size_t leaves);
+static inline size_t model_cuda_pieces(size_t all, size_t leaves)
+{
+    size_t pieces = 1;
+    while (pieces < (size_t)MODEL_CUDA_PIECES && 2 * pieces * MODEL_CUDA_SHORTEST <= all)
+        pieces *= 2;
+    return leaves > pieces ? leaves : pieces;
+}
 
 /* What is summed with the gradient of a norm's input: with n = (x - mean) rstd, or x rstd, dy n and dy
  * (gradients of gain and bias), base, and out as stored (gradients of the biases on the residual stream). */

@@ -11,15 +11,7 @@ enum {
 
 /* ---- pieces of positions ------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 32, PIECES = 32, SHORTEST = 8 /* positions that a piece is worth */ };
-
-extern "C" size_t model_cuda_pieces(size_t all, size_t leaves)
-{
-    size_t pieces = 1;
-    while (pieces < (size_t)PIECES && 2 * pieces * SHORTEST <= all)
-        pieces *= 2;
-    return leaves > pieces ? leaves : pieces;
-}
+enum { COLUMNS = 32, PIECES = MODEL_CUDA_PIECES };
 
 /* The pieces of a sequence that lie here, and the first position, of those here, of the i-th of them. */
 typedef struct {

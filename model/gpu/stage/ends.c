@@ -5,7 +5,7 @@
 #include <gyre/cuda.h>
 
 #include "base/checked.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 /* ---- embedding ----------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #ifdef GYRE_CUDA
 #include <gyre/cuda.h>
 
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 static model_cuda_routing_t routing_of(const stage_t *s, size_t n, const layer_t *a)
 {

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "collectives/gpu/gpu.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 /* Of all tables of all stages. A node is a kernel or a copy; 64 KiB of the device's memory each is what it
  * may cost (docs/gpu-training.md): 512 MiB at most. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/internal.h: the fields of a stage on the GPU, shared by the files of this folder: passes.c
- * its calls and the order of units, memory.c creation and memory, offload.c what waits on the host, steps.c
- * single steps (products, collectives, norms), layer.c a layer, experts.c its experts, ends.c embedding and
- * head, graphs.c their launches as CUDA graphs.
+ * its calls and the order of units, layout.c where its tensors lie, memory.c creation, offload.c what waits
+ * on the host, steps.c single steps (products, collectives, norms), layer.c a layer, experts.c its experts,
+ * ends.c embedding and head, graphs.c their launches as CUDA graphs.
  *
  * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C
  * hidden, g leaves on this rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2
@@ -14,8 +14,6 @@
  * read like the model. */
 #ifndef MODEL_GPU_STAGE_INTERNAL_H
 #define MODEL_GPU_STAGE_INTERNAL_H
-
-#include <cuda_runtime.h>
 
 #include "model/gpu/attention/attention.h"
 #include "model/gpu/layers/elementwise.h"
@@ -85,9 +83,9 @@ typedef struct {
     enum { SLOT_EMPTY, SLOT_FORWARD, SLOT_BACKWARD } state;
     /* pinned: S [layers][n][R,C], the layers' x; NULL: they stay on the GPU */
     void *away;
-    void *host;         /* pinned: the source of `device` */
-    input_t in, device; /* the same places in both */
-    cudaEvent_t read;   /* recorded after the copy */
+    void *host;              /* pinned: the source of `device` */
+    input_t in, device;      /* the same places in both */
+    struct CUevent_st *read; /* recorded after the copy */
     /* with head */
     void *x_out;          /* S [n][R,C] the residual stream after the last layer */
     void *lnf;            /* S [n][T,C] */
@@ -115,11 +113,11 @@ typedef struct {
 
 /* With config.offload: layer l's x is in ring[l % 2] while the layer needs it, and else in slot->away. */
 typedef struct {
-    void *ring[2];              /* S [n][R,C] */
-    struct CUstream_st *stream; /* that they are copied on */
-    cudaEvent_t saved[2];       /* ring[i] is on the host */
-    cudaEvent_t fetched[2];     /* ring[i] is back */
-    cudaEvent_t edge;           /* the stage's stream at the time of the request for a copy */
+    void *ring[2];                 /* S [n][R,C] */
+    struct CUstream_st *stream;    /* that they are copied on */
+    struct CUevent_st *saved[2];   /* ring[i] is on the host */
+    struct CUevent_st *fetched[2]; /* ring[i] is back */
+    struct CUevent_st *edge;       /* the stage's stream at the time of the request for a copy */
 } offload_t;
 
 /* Device memory: measured first (base NULL), then taken in one piece. */
@@ -190,9 +188,19 @@ static inline void *stage_at(const stage_t *s, const void *tensor, size_t i)
     return (char *)(uintptr_t)tensor + i * s->size;
 }
 
+/* ---- layout.c: without a device ---- */
+/* s->params, c, config and tp are set: everything that follows from them. */
+void stage_measure(stage_t *s);
+/* 1: what stage_lay_out adds up can be counted. */
+int stage_countable(const stage_t *s);
+/* Lays everything out in s->kept and s->work; first without memory, to measure, then in it. */
+void stage_lay_out(stage_t *s);
+/* Where a forward's numbers lie in the `base` that host and device have of them; returns the bytes. */
+size_t stage_lay_input(const stage_t *s, input_t *in, char *base);
+/* Whether the GPU can train such a stage, as far as a device need not be asked. UNSUPPORTED, INVALID. */
+gyre_status_t stage_check(const model_config_t *c, const model_tp_t *tp, const model_stage_config_t *config);
+
 /* ---- steps.c: each does nothing once stage->status is an error ---- */
-/* Checks a call of the runtime; `what`: the call's purpose, for the error. */
-void stage_call(stage_t *s, cudaError_t rc, const char *what);
 void stage_copy(stage_t *s, void *to, const void *from, size_t bytes);
 
 /* The address of this rank's positions in a tensor [n][T,C]. */

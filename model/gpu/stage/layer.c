@@ -4,7 +4,7 @@
 #ifdef GYRE_CUDA
 #include <math.h>
 
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 int stage_is_top_query(const stage_t *s, size_t l)
 {

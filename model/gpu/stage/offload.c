@@ -9,7 +9,7 @@
  * 50 GB/s of PCIe, the copy is hidden from C = 1024 or so on (*estimate*). Bits do not change. */
 #ifdef GYRE_CUDA
 #include "base/error.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 static size_t slot_bytes(const stage_t *s, size_t n)
 {

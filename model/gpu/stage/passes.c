@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 /* After the last unit. */
 static const unit_t nothing = {0, 0};

@@ -51,6 +51,11 @@ gyre_type_t model_cuda_stage_type(const model_cuda_stage_t *stage);
 size_t model_cuda_stage_boundary(const model_cuda_stage_t *stage);
 /* Bytes of device memory: activations of all slots; workspace that slots share. */
 size_t model_cuda_stage_bytes(const model_cuda_stage_t *stage, size_t *workspace);
+/* What model_cuda_stage_bytes and model_cuda_stage_boundary of such a stage would say, of any tp.comm. Needs
+ * no device. UNSUPPORTED, INVALID (as above), NO_MEMORY, OVERFLOW. */
+gyre_status_t model_cuda_stage_plan(const model_config_t *model, const model_tp_t *tp,
+                                    const model_stage_config_t *config, size_t *kept, size_t *workspace,
+                                    size_t *boundary);
 void model_cuda_stage_traffic(const model_cuda_stage_t *stage, model_traffic_t *out);
 /* Of config.graphs. */
 void model_cuda_stage_graphs(const model_cuda_stage_t *stage, model_cuda_graphs_count_t *out);

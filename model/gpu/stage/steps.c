@@ -5,7 +5,7 @@
 #include <gyre/cuda.h>
 
 #include "base/error.h"
-#include "model/gpu/stage/internal.h"
+#include "model/gpu/stage/runtime.h"
 
 void stage_call(stage_t *s, cudaError_t rc, const char *what)
 {

@@ -7,12 +7,15 @@
  * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and
  * ZeRO 3 evaluates two together. cuBLASLt may add in another order for another number of rows, so in bf16,
  * where it computes if it is there, all runs have the same micro-batches. Last, two sequences have one
- * gradient of each weight: other bits, and again the same in every layout, and where shares are uneven. */
+ * gradient of each weight: other bits, and again the same in every layout, and where shares are uneven.
+ *
+ * Each run holds what the planner says without a device, by kind and to the byte. */
 #include <math.h>
 #include <string.h>
 
 #include "base/settings/settings.h"
 #include "model/random.h"
+#include "pipeline/plan/memory_trainer.h"
 #include "pipeline/train/train.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"
@@ -94,6 +97,36 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
     return GYRE_OK;
 }
 
+/* What the ranks of each stage hold: of each kind, the most. */
+static void check_planned(gyre_comm_t *comm, const pipe_train_config_t *config, const pipe_train_t *run)
+{
+    enum { ACTIVATIONS = OPTIM_MEMORY_KINDS, KINDS, STAGES = 2 };
+    const plan_trainer_t how = {
+        .bucket_bytes = config->zero.bucket_bytes, .device = 1, .away = config->offload_activations};
+    const pipe_recipe_t recipe = {.model = config->model,
+                                  .layout = *pipe_train_layout(run),
+                                  .batch = optim_batch_complete(&config->batch),
+                                  .precision = {.type = config->precision},
+                                  .recompute = config->recompute};
+    const size_t stage = pipe_layout_place(&recipe.layout, (size_t)gyre_comm_rank(comm)).pp;
+    plan_held_t planned[STAGES];
+    uint64_t held[STAGES][KINDS] = {{0}};
+    size_t store[OPTIM_MEMORY_KINDS];
+    pipe_train_memory(run, store);
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        held[stage][k] = store[k];
+    held[stage][ACTIVATIONS] = pipe_train_activation_bytes(run);
+    MP_OK(gyre_all_reduce(held, held, (size_t)STAGES * KINDS, GYRE_UINT64, GYRE_OP(GYRE_MAX), comm));
+    MP_OK(plan_trainer(&recipe, &how, 0, planned));
+    for (size_t p = 0; p < recipe.layout.pp; p++)
+        for (int k = 0; k < KINDS; k++) {
+            const size_t plan = k < ACTIVATIONS ? planned[p].store[k] : planned[p].activations;
+            MP_CHECK(plan == held[p][k], "%s of stage %zu: %zu bytes planned, %llu held",
+                     k < ACTIVATIONS ? optim_memory_name((optim_memory_t)k) : "activations", p, plan,
+                     (unsigned long long)held[p][k]);
+        }
+}
+
 static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_layout_t *layout,
                      model_recompute_t recompute, model_graphs_t graphs, model_precision_t precision,
                      size_t batch, size_t leaf, base_device_kind_t device)
@@ -116,6 +149,8 @@ static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_
     uint64_t step = 0, valid = 1000;
     unsigned asked;
     MP_OK(create_train(comm, &config, &run));
+    if (device == BASE_CUDA)
+        check_planned(comm, &config, run);
     MP_OK(optim_zero_init(pipe_train_zero(run), SEED));
     for (; step < STEPS; step++) {
         pipe_train_step_t out = {0};
