@@ -97,15 +97,15 @@ gyre_status_t zero_plan_rounds(zero_plan_t *plan)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %zu rows", params->rows);
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
+        if (whole_of(row) > row->count) {
+            m->tp = whole_of(row) / row->count;
+            m->tp_rank = row->first / row->count;
+        }
         if (!zero_plan_muon(plan, r))
             continue;
         m->row[m->rows++] = r;
         m->whole = base_max_size(m->whole, (whole_of(row) + 15) / 16 * 16);
         m->work = base_max_size(m->work, optim_muon_work(&params->config, row));
-        if (whole_of(row) > row->count) {
-            m->tp = whole_of(row) / row->count;
-            m->tp_rank = row->first / row->count;
-        }
     }
     m->plane = m->rows > 0 ? m->tp * plan->ranks : 1;
     sort_rows(plan, m->row, m->rows);
