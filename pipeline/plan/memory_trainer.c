@@ -250,6 +250,8 @@ gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *ho
 {
     run_t run = {.recipe = recipe, .how = how, .zero = store_config(recipe, how), .stored = stored};
     gyre_status_t status = model_params_create(&recipe->model, &run.whole);
+    if (status == GYRE_OK && how->freeze)
+        status = model_params_freeze(run.whole, how->freeze);
     if (status == GYRE_OK && how->lora.rank > 0)
         status = model_adapters_create(run.whole, &how->lora, &run.adapters);
     if (status == GYRE_OK)

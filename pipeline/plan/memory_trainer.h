@@ -13,6 +13,7 @@ typedef struct {
     size_t threads;      /* of a rank; 0: 1 */
     int matmul_bf16;     /* model_stage_config_t.matmul_bf16 */
     model_lora_t lora;   /* adapters that are trained; rank 0: none */
+    const char *freeze;  /* rows that are not trained (model_params_freeze); NULL: none */
     int device;          /* 1: everything is on GPUs, of which none is needed here */
     int away;            /* with device: model_stage_config_t.offload */
 } plan_trainer_t;

@@ -35,6 +35,7 @@ static int cp = 1; /* ranks that share each sequence, a part each, or two withou
 static int pp = 1;
 static const char *schedule = "1f1b", *recompute = "none";
 static int keep, offload; /* of the trainer */
+static const char *freeze;
 
 /* Any tokens. */
 static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
@@ -55,7 +56,8 @@ static void compare_held(gyre_comm_t *world, const pipe_recipe_t *recipe, const 
                                 .keep = keep,
                                 .offload = offload,
                                 .threads = config->threads,
-                                .lora = config->lora};
+                                .lora = config->lora,
+                                .freeze = freeze};
     const size_t ranks = (size_t)gyre_comm_size(world) / (size_t)pp;
     const pipe_place_t at = pipe_layout_place(&recipe->layout, (size_t)gyre_comm_rank(world));
     plan_held_t planned[4];
@@ -117,6 +119,7 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                                         .precision = recipe.precision.type,
                                         .recompute = recipe.recompute,
                                         .threads = 1,
+                                        .freeze = freeze,
                                         .zero = {.bucket_bytes = BUCKET,
                                                  .keep = keep,
                                                  .offload = offload ? "/tmp" : NULL,
@@ -191,6 +194,9 @@ static void compare_muon(gyre_comm_t *world, int tp, int zero)
     optimizer = "muon";
     compare(world, tp, zero, "fp32", "fp32", 0, 0);
     compare(world, tp, zero, "bf16", "bf16", 2, 0);
+    freeze = "*attn*"; /* those have second moments, of AdamW */
+    compare(world, tp, zero, "fp32", "fp32", 0, 0);
+    freeze = NULL;
     optimizer = "adamw";
 }
 

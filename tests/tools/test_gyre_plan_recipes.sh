@@ -107,6 +107,23 @@ check "workspace of threads" \
 plan memory --trainer "${OWN[@]}" --matmul-type bf16
 check "what products of bf16 are packed in" \
     json 'd["worst_stage"]["activations"] - json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["activations"] == 10 * 2**20 + 64'
+plan memory --trainer "${OWN[@]}" --z-loss 1e-4
+check "a number per position" \
+    json 'd["worst_stage"]["activations"] - json.load(open(sys.argv[1].replace("out.json", "plain.json")))["worst_stage"]["activations"] == 4 * 1024'
+plan memory --trainer --recipe $R/mixtral-8x7b.json --scale tiny
+cp "$W/out.json" "$W/tiny.json"
+plan memory --trainer --recipe $R/mixtral-8x7b.json --scale tiny --router-z-loss 1e-3
+check "a number per position, layer, and micro-batch in flight" \
+    json 'd["worst_stage"]["activations"] > json.load(open(sys.argv[1].replace("out.json", "tiny.json")))["worst_stage"]["activations"]'
+run "$P" memory --trainer --router-z-loss 1e-3
+want "of a router that is not there" 2 'router_z 0.001: it is of logits of experts'
+plan memory --trainer "${OWN[@]}" --optimizer muon
+cp "$W/out.json" "$W/muon.json"
+plan memory --trainer "${OWN[@]}" --optimizer muon --freeze '*.h.0.*'
+check "second moments of a frozen layer, half of them here" \
+    json 'd["worst_stage"]["moments"] - json.load(open(sys.argv[1].replace("out.json", "muon.json")))["worst_stage"]["moments"] == 4 * 12 * 768 * 768 // 2'
+run "$P" memory --trainer --freeze 'x*'
+want "no such weight" 1 '--freeze x\*: no weight is named so'
 # on a GPU: layers in bf16, logits of all positions, no workspace of threads; 12 layers' inputs of 1024 x 768 may wait on the host
 plan memory --trainer "${OWN[@]}" --device cuda
 want "activations on a GPU" 0
@@ -131,7 +148,7 @@ run "$P" memory --trainer --dtype fp32 --matmul-type bf16
 want "products of bf16 of fp32" 2 '--matmul-type bf16 needs --dtype bf16'
 run "$P" memory --trainer --dtype bf16 --matmul-type int8
 want "products of another type" 2 '--matmul-type is fp32 or bf16, not int8'
-for flag in --keep-weights '--offload /x' '--threads 2' '--matmul-type bf16' '--device cuda'; do
+for flag in --keep-weights '--offload /x' '--threads 2' '--matmul-type bf16' '--device cuda' '--z-loss 0.1'; do
     # shellcheck disable=SC2086
     run "$P" memory $flag
     want "$flag without gyre-train" 2 "${flag%% *} is of gyre-train, and needs --trainer"

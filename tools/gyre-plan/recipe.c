@@ -111,6 +111,8 @@ static gyre_status_t apply(const given_t *g, plan_for_t what, pipe_recipe_t *r)
     pipe_layout_t *l = &r->layout;
     const int own = of_trainer(g);
     resize_model(g, &r->model);
+    r->model.z_loss = g->is[Z_LOSS] ? g->real[Z_LOSS] : r->model.z_loss;
+    r->model.router_z = g->is[ROUTER_Z] ? g->real[ROUTER_Z] : r->model.router_z;
     l->dp = plan_given_count(g, DP, l->dp);
     l->tp = plan_given_count(g, TP, l->tp);
     l->cp = plan_given_count(g, CP, l->cp);
@@ -309,7 +311,8 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
         int id;
         const char *name;
     } own[] = {{KEEP, "keep-weights"},  {OFFLOAD, "offload"}, {THREADS, "threads"},
-               {MATMUL, "matmul-type"}, {DEVICE, "device"},   {AWAY, "offload-activations"}};
+               {MATMUL, "matmul-type"}, {DEVICE, "device"},   {AWAY, "offload-activations"},
+               {FREEZE, "freeze"},      {Z_LOSS, "z-loss"},   {ROUTER_Z, "router-z-loss"}};
     const char *matmul = g->text[MATMUL] ? g->text[MATMUL] : "fp32";
     const char *device = g->text[DEVICE] ? g->text[DEVICE] : "cpu";
     if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
@@ -324,6 +327,7 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
                               .matmul_bf16 = strcmp(matmul, "bf16") == 0,
                               .device = strcmp(device, "cuda") == 0,
                               .away = g->is[AWAY],
+                              .freeze = g->text[FREEZE],
                               .lora = {.rank = plan_given_count(g, LORA, 0), .on = g->text[LORA_ON]}};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (g->is[own[i].id] && !q->trainer)
@@ -331,9 +335,14 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     if (q->trainer && q->rows)
         return plan_usage(what, "--%s is of one run, and --rows are runs of other software: leave one out",
                           g->is[LORA] ? "lora" : "trainer");
-    if (q->own.device && (g->is[THREADS] || q->own.matmul_bf16))
+    if (q->own.device && (g->is[THREADS] || q->own.matmul_bf16 || g->is[FREEZE]))
         return plan_usage(what, "--%s is for --device cpu: leave it out",
-                          g->is[THREADS] ? "threads" : "matmul-type");
+                          g->is[THREADS]  ? "threads"
+                          : g->is[FREEZE] ? "freeze"
+                                          : "matmul-type");
+    if (g->is[FREEZE] && g->is[LORA])
+        return plan_usage(what,
+                          "--lora and --freeze exclude each other: adapters leave all weights as they are");
     if (q->own.away && (!q->own.device || q->recipe.recompute != MODEL_RECOMPUTE_FULL))
         return plan_usage(what, "--offload-activations needs --device cuda and --recompute full");
     if (q->own.matmul_bf16 && q->recipe.precision.type != MODEL_BFLOAT16)
