@@ -28,7 +28,7 @@ typedef struct {
     double floor;    /* the rate at the end, as a part of peak */
     size_t warmup;   /* steps */
     size_t steps;    /* until the floor is reached, warm-up among them */
-    size_t cooldown; /* of wsd: the last of these; 0: a tenth */
+    size_t cooldown; /* of wsd: the last of these, the first of which has the peak; 0: a tenth */
     optim_curve_t curve;
 } optim_schedule_t;
 

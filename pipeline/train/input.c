@@ -240,6 +240,8 @@ static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
         {"lr-decay", o->lr_schedule == OPTIM_CURVE_INVERSE_SQRT && o->lr_decay > 0,
          "--lr-schedule is inverse-sqrt"},
         {"lr-cooldown", o->lr_schedule != OPTIM_CURVE_WSD && o->lr_cooldown > 0, "--lr-schedule is not wsd"},
+        {"lr-cooldown", o->lr_schedule == OPTIM_CURVE_WSD && o->lr_cooldown == 1,
+         "the first step of a cool-down has the full rate: take 2 steps or more"},
         {"spike-window", o->spike_loss == 0.0 && o->spike_norm == 0.0,
          "there is no --spike-loss and no --spike-norm"},
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,

@@ -47,9 +47,11 @@ run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule constant --lr-c
 want "what a constant rate does not use" 0 "--min-lr has no effect here: --lr-schedule is constant" \
     "--lr-decay has no effect here: --lr-schedule is constant" "--lr-cooldown has no effect here: --lr-schedule is not wsd" \
     "--spike-window has no effect here: there is no --spike-loss and no --spike-norm"
-run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule wsd --lr-cooldown 1 --min-lr 0.5 --lr-decay 9 --spike-window 8 --spike-norm 99
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule wsd --lr-cooldown 2 --min-lr 0.5 --lr-decay 9 --spike-window 8 --spike-norm 99
 want "what wsd and spikes use" 0
 check "no warning of it" bash -c '! grep "no effect" "$1"' - "$W/err"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule wsd --lr-cooldown 1
+want "a cool-down that begins and ends with its first step" 0 "--lr-cooldown has no effect here: the first step of a cool-down has the full rate"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --progress none
 check "nothing if asked" [ ! -s "$W/err" ]
 if command -v script >/dev/null; then
