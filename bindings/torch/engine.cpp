@@ -8,8 +8,10 @@
 #include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace gyre_torch
 {
@@ -23,6 +25,8 @@ constexpr long kUnwaited = 50'000; // ns
 constexpr auto kSpin = std::chrono::microseconds(50);
 // Work on a device, and a communicator that has failed, wake no descriptor: a driver looks for both so often.
 constexpr int kLook = 5; // ms
+// Threads of an engine that are left idle next to one that is.
+constexpr int kSpare = 1;
 // Work that is under way when its group is destroyed has so long to finish.
 constexpr auto kGrace = std::chrono::seconds(5);
 
@@ -102,7 +106,7 @@ std::shared_ptr<Engine> Engine::create(gyre_comm_t *comm, const std::shared_ptr<
     all.engines.push_back(engine);
     try {
         engine->open();
-        std::thread([engine] { engine->run(); }).detach();
+        engine->start_thread();
     } catch (...) { // no descriptor, or no thread: nobody else would end it
         gyre_comm_abort(comm, "a rank has no descriptor or thread for its process group");
         engine->end();
@@ -122,7 +126,35 @@ void Engine::set_timer(long nanoseconds)
 {
     const itimerspec when = {{0, 0}, {0, nanoseconds}};
     timerfd_settime(timer_, 0, &when, nullptr);
-    timed_ = true;
+    timed_ = nanoseconds > 0;
+}
+
+// With the mutex, or before others have the engine.
+void Engine::start_thread()
+{
+    threads_++;
+    coming_ = true;
+    try {
+        std::thread([engine = shared_from_this()] { engine->run(); }).detach();
+    } catch (...) {
+        threads_--;
+        coming_ = false;
+        throw;
+    }
+}
+
+// With the mutex: somebody drives what is under way.
+void Engine::see_to_it()
+{
+    if (idle() || driven_)
+        return;
+    if (!timed_)
+        set_timer(kUnwaited);
+    try {
+        if (waiting_ == 0 && !coming_)
+            start_thread();
+    } catch (const std::system_error &) { // then those that there are do it, when they have completed theirs
+    }
 }
 
 void Engine::issue(const OperationPtr &operation, const Start &start, size_t requests)
@@ -150,28 +182,32 @@ void Engine::issue(const OperationPtr &operation, const Start &start, size_t req
     open_.push_back(operation);
     if (asleep_)
         kick(); // the descriptor was armed for less than what is under way now
-    else if (!driven_ && !timed_)
-        set_timer(kUnwaited);
+    see_to_it();
 }
 
-// A callback may start work and wait for it: meanwhile any thread may drive.
-void Engine::complete(std::vector<OperationPtr> &finished, std::unique_lock<std::mutex> &lock)
+// What has reached its end, one by one. A callback may start work and wait for it, or for a future: meanwhile any
+// thread may drive, or complete the next one.
+void Engine::complete(std::unique_lock<std::mutex> &lock)
 {
-    changed_.notify_all();
-    lock.unlock();
-    all.completing++;
-    if (all.left) {
-        all.completing--;
-        stay_if_left();
+    const bool timed = timed_;
+    while (!reached_.empty()) {
+        const auto operation = std::move(reached_.front());
+        reached_.pop_front();
+        see_to_it();
+        changed_.notify_all();
+        lock.unlock();
         all.completing++;
+        if (all.left) {
+            all.completing--;
+            stay_if_left();
+            all.completing++;
+        }
+        std::exchange(operation->complete, nullptr)();
+        all.completing--;
+        lock.lock();
     }
-    for (auto &operation : finished) {
-        const auto complete = std::move(operation->complete);
-        complete();
-    }
-    finished.clear();
-    all.completing--;
-    lock.lock();
+    if (timed_ && !timed && !closing_) // it was short: this thread goes on
+        set_timer(0);
     if (asleep_)
         kick(); // that thread may wait for what was completed here
     changed_.notify_all();
@@ -183,10 +219,10 @@ bool Engine::look(const OperationPtr &operation)
     const auto at = std::find(open_.begin(), open_.end(), operation);
     if (at == open_.end() || !operation->test())
         return operation->finished;
-    std::vector<OperationPtr> finished = {operation};
-    open_.erase(at);
-    complete(finished, lock);
-    return true;
+    reached_.splice(reached_.end(), open_, at);
+    complete(lock);
+    see_to_it();
+    return operation->finished;
 }
 
 int Engine::longest() const
@@ -201,18 +237,14 @@ int Engine::longest() const
 void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
                   const std::optional<Clock::time_point> &until)
 {
-    std::vector<OperationPtr> finished;
-    for (auto operation = open_.begin(); operation != open_.end();) {
-        if ((*operation)->test()) {
-            finished.push_back(std::move(*operation));
-            operation = open_.erase(operation);
-        } else {
-            ++operation;
-        }
+    for (auto next = open_.begin(); next != open_.end();) {
+        const auto at = next++;
+        if ((*at)->test())
+            reached_.splice(reached_.end(), open_, at);
     }
-    if (!finished.empty()) {
+    if (!reached_.empty()) {
         driven_ = false;
-        complete(finished, lock);
+        complete(lock);
         return;
     }
     const auto now = Clock::now();
@@ -255,8 +287,7 @@ bool Engine::wait(const Operation &operation, std::optional<Clock::time_point> u
         }
     }
     changed_.notify_all(); // another thread that waits drives from here on
-    if (!open_.empty() && !driven_ && !timed_)
-        set_timer(kUnwaited);
+    see_to_it();
     return operation.finished;
 }
 
@@ -331,27 +362,37 @@ void Engine::end()
         gyre_finalize(comm_);
 }
 
-// The thread of the engine.
+// A thread of the engine. The last one ends the communicator.
 void Engine::run()
 {
     std::unique_lock<std::mutex> lock(mutex_);
     auto spin = Clock::now(); // it never spins: nobody waits
-    while (!closing_ || !open_.empty()) {
+    coming_ = false;
+    while (!closing_ || !idle()) {
         if (closing_ && Clock::now() - closed_at_ > kGrace)
             gyre_comm_abort(comm_, "its process group was destroyed with work under way");
-        if (!driven_ && !open_.empty()) {
+        if (!driven_ && !idle()) {
             driven_ = true;
             turn(lock, spin, std::nullopt);
             continue;
         }
+        if (waiting_ > kSpare)
+            break;
         const int limit = closing_ ? 100 : -1;
+        waiting_++;
         lock.unlock();
         pollfd fd = {timer_, POLLIN, 0};
         poll(&fd, 1, limit);
         stay_if_left();
         lock.lock();
+        waiting_--;
         drain(timer_);
         timed_ = false;
+    }
+    if (--threads_ > 0) {
+        if (closing_)
+            set_timer(1); // for the next one
+        return;
     }
     ending_ = true;
     lock.unlock();

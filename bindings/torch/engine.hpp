@@ -6,6 +6,10 @@
 // or, if no thread waits, a thread of the engine, which a timer wakes. So a call that waits at once never
 // changes threads. The driver sleeps without the mutex, on the descriptor of the communicator (gyre_comm_arm)
 // and on `kick`.
+//
+// What an operation completes may be a callback of the program that waits for the future of another operation,
+// which drives nothing. So operations are completed one by one, without the mutex, and the timer runs meanwhile. If
+// the threads of the engine all do so, there is a further one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,7 +53,7 @@ using OperationPtr = std::shared_ptr<Operation>;
 class Engine : public std::enable_shared_from_this<Engine>
 {
   public:
-    // Starts the thread of the engine, which owns `comm` and ends it. parent: of its communicator `comm` was
+    // Starts a thread of the engine, which owns `comm` and ends it. parent: of its communicator `comm` was
     // made; null: `comm` is a job's.
     static std::shared_ptr<Engine> create(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
     ~Engine();
@@ -77,11 +81,13 @@ class Engine : public std::enable_shared_from_this<Engine>
   private:
     Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
     void open(); // the descriptors; throws
-    void complete(std::vector<OperationPtr> &finished, std::unique_lock<std::mutex> &lock);
+    void complete(std::unique_lock<std::mutex> &lock);
     int longest() const; // sleep of a driver, in ms
     void end();          // the communicator
     std::vector<std::shared_ptr<Engine>> children();
     void run();
+    void start_thread();
+    void see_to_it();
     void turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
               const std::optional<Clock::time_point> &until);
     void kick();
@@ -95,9 +101,14 @@ class Engine : public std::enable_shared_from_this<Engine>
     int kick_ = -1;
     int timer_ = -1;
     std::list<OperationPtr> open_;
+    std::list<OperationPtr> reached_; // have finished, and are to be completed
+    bool idle() const { return open_.empty() && reached_.empty(); }
     bool driven_ = false; // a thread is in turn()
     bool asleep_ = false; // it sleeps on the descriptors
-    bool timed_ = false;  // the timer will wake the thread of the engine
+    bool timed_ = false;  // the timer will wake a thread of the engine
+    int threads_ = 0;     // of the engine
+    int waiting_ = 0;     // those that the timer wakes
+    bool coming_ = false; // one was started that is not among them yet
     bool closing_ = false;
     Clock::time_point closed_at_;
     bool ending_ = false; // in gyre_finalize or gyre_comm_destroy

@@ -149,6 +149,15 @@ def calls():
         want = torch.full((1000,), 2.0 * (sum(range(n)) + n * i))
         check("a future that nobody drives", future.wait(), want)
     check("work is complete after that", all(w.is_completed() for w in works))
+    def nested(_):
+        return dist.all_reduce(torch.ones(3), async_op=True).get_future().wait()[0]
+
+    for waits in (False, True):  # a thread of the group runs the callback, or this one
+        work, under_way = (dist.all_reduce(torch.ones(3), async_op=True) for _ in range(2))
+        future = work.get_future().then(nested).then(lambda _: under_way.get_future().wait()).then(nested)
+        if waits:
+            work.wait()
+        check("a callback that waits for futures", future.wait(), torch.full((3,), float(n)))
     objects = [None] * n
     dist.all_gather_object(objects, {"rank": rank})
     check("objects", objects, [{"rank": r} for r in range(n)])
