@@ -167,9 +167,11 @@ def plans_and_groups(comm):
     raises("a plan's arguments", ValueError, "all_gather: send has 3", comm.plan_all_gather, np.zeros(3), np.zeros(4 * n))
     plan.free()
     raises("a freed plan", ValueError, "start: this plan was freed", plan.start)
-    total = gyre.Exact()
+    total = gyre.Exact(**{})  # as functions of the standard library call what they are given
     total.add(np.ones(2))
     again = comm.plan_barrier()
+    again(**{})
+    raises("a plan with arguments", TypeError, "takes no arguments", again, comm=comm)
     with gyre.group():
         comm.send(np.full(2, float(rank)), right)  # an array that only the group holds
         received = comm.irecv(x[:2], left)

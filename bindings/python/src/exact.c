@@ -12,7 +12,7 @@ static PyTypeObject *exact_type;
 
 static PyObject *exact_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    if (PyTuple_Size(args) > 0 || names != NULL) {
+    if (PyTuple_Size(args) > 0 || (names != NULL && PyDict_Size(names) > 0)) {
         PyErr_SetString(PyExc_TypeError, "Exact: takes no arguments");
         return NULL;
     }

@@ -88,7 +88,7 @@ static PyObject *plan_call(PyObject *self, PyObject *args, PyObject *names)
     plan_t *plan = usable(self, "a call of a plan");
     if (plan == NULL)
         return NULL;
-    if (PyTuple_Size(args) > 0 || names != NULL) {
+    if (PyTuple_Size(args) > 0 || (names != NULL && PyDict_Size(names) > 0)) {
         PyErr_SetString(PyExc_TypeError, "a call of a plan takes no arguments");
         return NULL;
     }
