@@ -209,6 +209,8 @@ def plans_and_groups(comm):
             check("a communicator by a request", made.size == size and request.wait() is made and request.makes)
     check("no color", comm.isplit(-1).wait() is None)
     sum_of = gyre.Exact()
+    raises("a sum as the operation", TypeError, "all_reduce: op is neither", comm.iall_reduce, x, op=sum_of)
+    sum_of.add(np.zeros(1))
     request = sum_of.iall_reduce(comm)
     raises("a sum under way", ValueError, "value: an all_reduce of this sum is under way", sum_of.value)
     request.wait()

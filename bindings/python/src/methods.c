@@ -57,12 +57,13 @@ static void free_lists(call_t *call)
     PyMem_Free(call->ranks[1]);
 }
 
-/* What the call uses moves to `pending`: arrays, and an operation or a type of the program's own. */
-static void keep(call_t *call, pending_t *pending)
+/* What the call uses moves to `pending`: arrays, and an operation or a type of the program's own. rc: that of
+ * its run. */
+static void keep(call_t *call, pending_t *pending, int rc)
 {
     pending->send = call->send;
     pending->recv = call->recv;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && rc == 0; i++) { /* else the objects may be of any kind */
         PyObject *object = call->given[i == 0 ? OP : TYPE];
         if (object != NULL && !PyLong_Check(object))
             pending->keep[i] = Py_NewRef(object);
@@ -76,7 +77,7 @@ static PyObject *blocking(call_t *call)
         return PyErr_NoMemory();
     int rc = call->of->run(call);
     if (held != NULL) {
-        keep(call, held);
+        keep(call, held, rc);
         group_hold(held);
     } else {
         array_release(&call->send);
@@ -95,7 +96,7 @@ static PyObject *starting(call_t *call)
         return PyErr_NoMemory();
     call->request = &pending->request;
     int rc = call->of->run(call);
-    keep(call, pending);
+    keep(call, pending, rc);
     if (rc == 0 && call->status == GYRE_OK)
         return request_wrap((PyObject *)call->comm, pending);
     pending_free(pending);
@@ -110,7 +111,7 @@ static PyObject *planning(call_t *call)
         return PyErr_NoMemory();
     call->plan = &plan;
     int rc = call->of->run(call);
-    keep(call, pending);
+    keep(call, pending, rc);
     if (rc == 0 && call->status == GYRE_OK)
         return plan_wrap((PyObject *)call->comm, plan, pending);
     pending_free(pending);
