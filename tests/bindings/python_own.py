@@ -78,6 +78,11 @@ def operations(comm):
             total = np.array([seen], "i4")
             comm.all_reduce(total)
             check(f"a function that {what}: {name}: the cause on {total[0]} ranks", total[0] > 0)
+        with comm.dup() as own:
+            try:
+                own.all_reduce(np.ones(4 + rank), op=op)  # an error of another kind
+            except gyre.Error as error:
+                check(f"no old cause: {error.__cause__!r}", error.status is gyre.Status.MISMATCH and error.__cause__ is None)
     ids = np.frombuffer(gyre.unique_id() if rank == 0 else bytes(128), "u1").copy()
     comm.broadcast(ids)
     with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:  # several threads drive it

@@ -108,8 +108,10 @@ PyObject *helper(const char *name);
 
 /* op: an int or an Operation, NULL for a sum; scale: NULL or a number. -1: an exception. */
 int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t *out);
-/* What an Operation's function has raised, NULL: nothing. Borrowed. `user` as in raise_caused. */
-PyObject *operation_raised(PyObject *user);
+/* Whether an Operation's function has raised something since the last take_raised, which returns that: a new
+ * reference, or NULL. `user` as in raise_caused. */
+int has_raised(PyObject *user);
+PyObject *take_raised(PyObject *user);
 PyObject *plan_operation(PyObject *user); /* the Operation of a Plan; else `user`. Borrowed. */
 
 /* A Plan of the arrays and objects of `pending`, which it takes. */

@@ -33,13 +33,14 @@ PyObject *raise_status(gyre_status_t status)
 
 PyObject *raise_caused(gyre_status_t status, PyObject *user)
 {
-    PyObject *error = error_of(status), *cause = operation_raised(user);
+    PyObject *error = error_of(status), *cause = take_raised(user);
     if (error != NULL) {
-        if (cause != NULL)
+        if (cause != NULL && status == GYRE_ERR_ABORTED)
             PyException_SetCause(error, Py_NewRef(cause)); /* takes the reference */
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);
     }
+    Py_XDECREF(cause);
     return NULL;
 }
 

@@ -40,7 +40,7 @@ static PyObject *group_end(PyObject *Py_UNUSED(module), PyObject *discards)
         held = NULL;
     while (list != NULL) {
         pending_t *next = list->next;
-        if (operation_raised(list->keep[0]) != NULL) {
+        if (has_raised(list->keep[0])) {
             Py_XDECREF(used);
             used = Py_NewRef(list->keep[0]);
         }

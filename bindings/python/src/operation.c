@@ -101,13 +101,28 @@ typedef struct {
 
 static PyTypeObject *operation_type;
 
-PyObject *operation_raised(PyObject *user)
+/* Where the exception is, or NULL. */
+static PyObject **raised_by(PyObject *user)
 {
     user = plan_operation(user);
     if (user == NULL || !PyObject_TypeCheck(user, operation_type))
         return NULL;
     const operation_t *operation = (operation_t *)user;
-    return operation->user != NULL ? operation->user->raised : NULL;
+    return operation->user != NULL ? &operation->user->raised : NULL;
+}
+
+int has_raised(PyObject *user)
+{
+    PyObject *const *at = raised_by(user);
+    return at != NULL && *at != NULL;
+}
+
+PyObject *take_raised(PyObject *user)
+{
+    PyObject **at = raised_by(user), *raised = at != NULL ? *at : NULL;
+    if (at != NULL)
+        *at = NULL;
+    return raised;
 }
 
 static gyre_status_t combine(const void *left, void *right, size_t count, gyre_type_t type, void *argument)
