@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bindings/python_own.py: parts of python_ranks.py: operations and types of the program's own, plans, groups,
 requests for communicators, buckets."""
+import atexit
 import gc
+import os
+import signal
 import threading
 import time
 import weakref
@@ -87,6 +90,7 @@ def operations(comm):
     comm.broadcast(ids)
     with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:  # several threads drive it
         asked_meanwhile(job)
+        forked_meanwhile(job)
         dropped_inside(job)
 
 
@@ -152,6 +156,42 @@ def asked_meanwhile(comm):
         equal("asked meanwhile", x, np.full(1000, float(n)))
     comm.all_reduce(met)
     check("some rank has asked meanwhile", met[0] > 0 or n == 1)
+
+
+def forked_meanwhile(comm):
+    """A child of fork ends, where a thread of Gyre was in a function of the program."""
+    main, inside, forked = threading.get_ident(), threading.Event(), threading.Event()
+
+    def add(left, right):
+        right += left
+        if threading.get_ident() != main:
+            inside.set()
+            forked.wait(5)
+
+    op, met = gyre.Operation(add), np.zeros(1)
+    for k in range(20 * comm.size):
+        time.sleep(0.02 * (k % comm.size == comm.rank))
+        request = comm.iall_reduce(np.ones(4), op=op)
+        if inside.wait(0.3):
+            met += 1
+            child = os.fork()
+            if child == 0:
+                atexit._run_exitfuncs()
+                os._exit(0)
+            end = time.monotonic() + 20
+            while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+                time.sleep(0.002)
+            if ended[0] == 0:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            check("a child of fork ends", ended == (child, 0))
+        forked.set()
+        request.wait()
+        inside.clear(), forked.clear()
+        comm.all_reduce(met)
+        if met[0] > 0:
+            return
+    check("some rank has forked meanwhile", False)
 
 
 def plans_and_groups(comm):

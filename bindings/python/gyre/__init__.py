@@ -10,6 +10,7 @@ docs/python.md describes it. Gyre also logs its errors on stderr; GYRE_LOG=none 
 import atexit as _atexit
 import contextlib as _contextlib
 import enum as _enum
+import os as _os
 import typing as _typing
 
 try:
@@ -288,3 +289,4 @@ Comm.__enter__, Comm.__exit__ = _enter, _exit
 Request.__await__ = wait_in_asyncio
 Memory.array = _array
 _atexit.register(_gyre.end)
+_os.register_at_fork(after_in_child=_gyre.forked)

@@ -79,6 +79,13 @@ static PyObject *end(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
+/* In a child of fork: the other threads, which may be in Python, are not there. */
+static PyObject *forked(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    running = 0;
+    Py_RETURN_NONE;
+}
+
 PyObject *helper(const char *name)
 {
     PyObject *module = PyImport_ImportModule("gyre._operations");
@@ -313,6 +320,7 @@ PyMethodDef operation_functions[] = {
     {"type_create", type_create, METH_O, NULL},
     {"type_free", type_free, METH_O, NULL},
     {"end", end, METH_NOARGS, NULL},
+    {"forked", forked, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyMethodDef methods[] = {
