@@ -2,6 +2,7 @@
 """tests/bindings/python_own.py: parts of python_ranks.py: operations and types of the program's own, plans, groups,
 requests for communicators, buckets."""
 import atexit
+import copy
 import gc
 import os
 import signal
@@ -49,6 +50,7 @@ def operations(comm):
     raises("op of another kind", TypeError, "all_reduce: op is neither", comm.all_reduce, np.zeros(2), op="sum")
     raises("a large type", gyre.Error, "", gyre.UserType, 5000)
     raises("a type of objects", TypeError, "UserType: |holds Python objects", gyre.UserType, [("x", "i4"), ("y", "O")])
+    raises("a copy of a type", TypeError, "cannot be copied", copy.copy, line)
     plan = comm.plan_all_reduce(np.zeros(2), op=big)
     raises("an operation in use", gyre.Error, "", big.free)
     plan.free()

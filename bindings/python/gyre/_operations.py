@@ -66,6 +66,9 @@ class UserType:
             raise ValueError("this UserType was freed")
         return self._number
 
+    def __reduce__(self):  # a copy would free the number, and elsewhere the number is that of another type
+        raise TypeError("a UserType cannot be copied or pickled: make another one of its dtype")
+
     def free(self) -> None:
         """Frees its number for another type; so does dropping it. No call that uses it may be under way, and no
         Plan or Buckets may have it."""
