@@ -563,16 +563,19 @@ def join():
 
 def leave():
     """Rank 0 raises within `with`: the others do not wait for it."""
-    try:
-        with gyre.init(timeout=60) as comm:
-            if comm.rank == 0:
-                raise KeyError("of the program")
-            comm.barrier()
-            check("no error", False)
-    except KeyError:
-        check("the program's own exception", True)
-    except gyre.Error as error:
-        check(f"the others' exception: {error}", error.status is gyre.Status.ABORTED and "KeyError" in str(error))
+    Silent = type("Silent", (Exception,), {"__str__": lambda self: {}["no text"]})
+    for own, text in ((KeyError("of the program"), "KeyError: 'of the program'"), (Silent(), "Silent"),
+                      (OSError("file \0 \udcff"), r"OSError: file \0 \udcff")):
+        try:
+            with gyre.init(timeout=60) as comm:
+                if comm.rank == 0:
+                    raise own
+                comm.barrier()
+                check("no error", False)
+        except (KeyError, OSError, Silent) as error:
+            check("the program's own exception", error is own)
+        except gyre.Error as error:
+            check(f"the others' exception: {error}", error.status is gyre.Status.ABORTED and text in str(error))
 
 
 def main():

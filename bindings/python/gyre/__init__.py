@@ -278,8 +278,12 @@ def _exit(comm, kind, value, trace):
     if kind is None:
         comm.close()
         return
+    try:
+        what = str(value).encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    except Exception:  # pylint: disable=broad-except # of its __str__
+        what = ""
     try:  # the other ranks must not wait for this one; the exception goes on
-        comm.abort(f"rank {comm.rank} raised {kind.__name__}: {value}".removesuffix(": "))
+        comm.abort(f"rank {comm.rank} raised {kind.__name__}: {what}".removesuffix(": "))
         comm.close()
     except (Error, ValueError):
         pass
