@@ -82,6 +82,7 @@ refused 'contiguous container' 'double *s = nullptr; c.broadcast(s, 0);'
 refused 'must not be const' 'const std::vector<double> s(1); c.all_reduce(s, gyre::Op::sum);'
 refused 'not a value' 'c.all_reduce(3.0, gyre::Op::sum);'
 refused 'deleted' 'gyre::Communicator d = c;'
+refused 'ambiguous' 'std::vector<int> s(1), r(2); c.all_gatherv(s, r, {0, 2});'
 run g++ -std=gnu++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
 want "must not compile" 1
 # said LINE TEXT: an error has the text, and that line of no.cpp is what it is about

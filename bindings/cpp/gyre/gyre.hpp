@@ -95,6 +95,7 @@ template <class T> class span
     using value_type = std::remove_cv_t<T>;
     constexpr span() noexcept = default;
     constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    span(std::nullptr_t, std::size_t) = delete; // the list {0, 2} would be this: no data, two elements
     template <class C, class P = decltype(std::data(std::declval<C &>())),
               class = decltype(std::size(std::declval<C &>())),
               class = std::enable_if_t<std::is_convertible_v<std::remove_pointer_t<P> (*)[], T (*)[]>>>
