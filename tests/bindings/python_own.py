@@ -326,5 +326,9 @@ def wrong_numbers(comm):
             ("create_group", "ranks", comm.create_group, {"ranks": 1}),
             ("place", "rank", comm.place, {"rank": "a"})):
         raises(f"{call} {argument}", TypeError, f"{call}: {argument}: ", function, **given)
+    raises("chunk", ValueError, "set: chunk is -1; it must not be negative", comm.set, chunk=-1)
+    raises("chunk of a plan", ValueError, "set: chunk is -1", comm.plan_barrier().set, chunk=-1)
+    raises("chunk of a job", ValueError, "create: chunk is -1", gyre.create, lambda mine: [mine], 0, 1, chunk=-1)
+    raises("scale", TypeError, "all_reduce: scale: ", comm.all_reduce, np.zeros(1), scale="a")
     raises("split far", ValueError, "split: color is 1099511627776, which is out of range", comm.split, 1 << 40)
     raises("grow", TypeError, "grow: newcomers: ", comm.grow, "a")

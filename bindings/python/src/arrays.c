@@ -293,6 +293,16 @@ static int by_buffer(array_t *array, int writable, gyre_type_t type, PyObject *a
     return finish(array, (size_t)view->len, type, asked, call, argument, view->format);
 }
 
+int take_size(Py_ssize_t given, const char *call, const char *argument, size_t *out)
+{
+    if (given < 0) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is %zd; it must not be negative", call, argument, given);
+        return -1;
+    }
+    *out = (size_t)given;
+    return 0;
+}
+
 int take_int(PyObject *given, const char *call, const char *argument, int *out)
 {
     long value = given != NULL ? PyLong_AsLong(given) : *out;

@@ -27,6 +27,8 @@ int array_get(array_t *array, PyObject *object, int writable, PyObject *type, co
 void array_release(array_t *array);
 /* The exception that is set becomes one that names the call and the argument. Returns -1. */
 int name_argument(const char *call, const char *argument);
+/* *out of a number that is not negative. */
+int take_size(Py_ssize_t given, const char *call, const char *argument, size_t *out);
 /* A whole number, within int; NULL: *out stays. Else an exception that names both. */
 int take_int(PyObject *given, const char *call, const char *argument, int *out);
 

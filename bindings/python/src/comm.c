@@ -165,10 +165,11 @@ static PyObject *comm_set(PyObject *self, PyObject *args, PyObject *names)
     Py_ssize_t chunk = 0;
     unsigned long long tag = 0;
     comm_t *comm = comm_open(self, "set");
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|$" OPTION_FORMAT ":set", NAMES,
-                                                     OPTION_PLACES(&options, &chunk, &tag)))
+    if (comm == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, names, "|$" OPTION_FORMAT ":set", NAMES,
+                                     OPTION_PLACES(&options, &chunk, &tag)) ||
+        take_size(chunk, "set", "chunk", &options.chunk) != 0)
         return NULL;
-    options.chunk = (size_t)chunk;
     options.tag = tag;
     comm_reap(comm, 1);
     gyre_status_t status;

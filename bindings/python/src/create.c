@@ -15,9 +15,9 @@ static PyObject *init(PyObject *Py_UNUSED(module), PyObject *args, PyObject *nam
     unsigned long long tag = 0;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|$iizzdi" OPTION_FORMAT ":init", NAMES, &config.rank,
                                      &config.nranks, &config.root, &config.secret, &config.init_timeout_s,
-                                     &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)))
+                                     &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)) ||
+        take_size(chunk, "init", "chunk", &options.chunk) != 0)
         return NULL;
-    options.chunk = (size_t)chunk;
     options.tag = tag;
     config.timeout_s = options.timeout_s;
     config.options = &options;
@@ -82,9 +82,9 @@ static PyObject *create_of(PyObject *args, PyObject *names, int by_id)
     if (!PyArg_ParseTupleAndKeywords(
             args, names, by_id ? "Oii|$zdi" OPTION_FORMAT ":create_id" : "Oii|$zdi" OPTION_FORMAT ":create",
             by_id ? ID_NAMES : NAMES, &first, &config.rank, &config.nranks, &config.name,
-            &config.init_timeout_s, &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)))
+            &config.init_timeout_s, &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)) ||
+        take_size(chunk, by_id ? "create_id" : "create", "chunk", &options.chunk) != 0)
         return NULL;
-    options.chunk = (size_t)chunk;
     options.tag = tag;
     config.timeout_s = options.timeout_s;
     config.options = &options;

@@ -45,11 +45,7 @@ static int take_bytes(PyObject *object, const char *call, size_t *bytes)
     Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
     if (number == -1 && PyErr_Occurred() != NULL)
         return -1;
-    *bytes = (size_t)number;
-    if (number >= 0)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "%s: nbytes is %zd; it must not be negative", call, number);
-    return -1;
+    return take_size(number, call, "nbytes", bytes);
 }
 
 static PyObject *memory_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *names)
@@ -171,13 +167,12 @@ static PyObject *copy(PyObject *self, PyObject *args, PyObject *names, int gets)
     PyObject *object = NULL, *number = NULL;
     int rank = 0;
     Py_ssize_t offset = 0;
+    size_t at = 0;
     if (comm == NULL ||
         !PyArg_ParseTupleAndKeywords(args, names, gets ? "OO|n:get" : "OO|n:put", NAMES, &object, &number,
                                      &offset) ||
-        take_int(number, call, "rank", &rank) != 0)
+        take_int(number, call, "rank", &rank) != 0 || take_size(offset, call, "offset", &at) != 0)
         return NULL;
-    if (offset < 0)
-        return PyErr_Format(PyExc_ValueError, "%s: offset is %zd; it must not be negative", call, offset);
     pending_t *held = PyMem_Calloc(1, sizeof(*held));
     if (held == NULL)
         return PyErr_NoMemory();
@@ -187,8 +182,8 @@ static PyObject *copy(PyObject *self, PyObject *args, PyObject *names, int gets)
     }
     size_t bytes = held->send.count * gyre_type_size(held->send.type);
     gyre_status_t status;
-    WITHOUT_GIL(comm, status = gets ? gyre_get(held->send.data, bytes, memory->ptr, rank, (size_t)offset)
-                                    : gyre_put(held->send.data, bytes, memory->ptr, rank, (size_t)offset));
+    WITHOUT_GIL(comm, status = gets ? gyre_get(held->send.data, bytes, memory->ptr, rank, at)
+                                    : gyre_put(held->send.data, bytes, memory->ptr, rank, at));
     if (status != GYRE_OK) {
         pending_free(held);
         return raise_status(status);

@@ -241,7 +241,7 @@ int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t
         if (op != NULL)
             kind = PyLong_AsLong(op);
         if (kind == -1 && PyErr_Occurred() != NULL)
-            return -1;
+            return name_argument(call, "op");
         if (kind < 0 || kind >= GYRE_REDOP_COUNT) {
             PyErr_Format(PyExc_ValueError, "%s: op is %ld; allowed: 0 to %d (gyre.Op)", call, kind,
                          GYRE_REDOP_COUNT - 1);
@@ -253,7 +253,7 @@ int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t
         return 0;
     double factor = PyFloat_AsDouble(scale);
     if (factor == -1 && PyErr_Occurred() != NULL)
-        return -1;
+        return name_argument(call, "scale");
     if (kind != GYRE_SUM) {
         PyErr_Format(PyExc_ValueError, "%s: scale is for sums only (op=gyre.SUM)", call);
         return -1;

@@ -111,10 +111,11 @@ static PyObject *plan_set(PyObject *self, PyObject *args, PyObject *names)
     Py_ssize_t chunk = 0;
     unsigned long long tag = 0;
     plan_t *plan = usable(self, "set");
-    if (plan == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|$iznK:set", NAMES, &options.order,
-                                                     &options.algorithm, &chunk, &tag))
+    if (plan == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, names, "|$iznK:set", NAMES, &options.order, &options.algorithm,
+                                     &chunk, &tag) ||
+        take_size(chunk, "set", "chunk", &options.chunk) != 0)
         return NULL;
-    options.chunk = (size_t)chunk;
     options.tag = tag;
     gyre_status_t status;
     WITHOUT_GIL((comm_t *)plan->comm, status = gyre_plan_set(plan->plan, &options));
