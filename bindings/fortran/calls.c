@@ -33,6 +33,18 @@ GYRE_API void gyre_f_progress(gyre_comm_t *const *comm, int *status)
     fortran_plain("progress", gyre_progress(*comm), status);
 }
 
+/* options->chunk, or that the call is refused: 1 */
+static int chunk_refused(const char *name, const int64_t *chunk, gyre_options_t *options, int *status)
+{
+    fortran_call_t c = {.name = name};
+    if (chunk && *chunk < 0) {
+        fortran_no(&c, GYRE_ERR_INVALID, "chunk is %lld: pass 0 or more", (long long)*chunk);
+        fortran_refuse(&c, status);
+    }
+    options->chunk = chunk ? (size_t)*chunk : 0;
+    return c.refused;
+}
+
 /* Plans: gyre/plan.h. */
 GYRE_API void gyre_f_start(gyre_plan_t *const *plan, gyre_request_t **request, int *status)
 {
@@ -44,9 +56,9 @@ GYRE_API void gyre_f_plan_set(gyre_plan_t *const *plan, const int *order, const 
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     options.order = order ? (gyre_order_t)*order : GYRE_ORDER_DEFAULT;
     options.algorithm = algorithm && *algorithm ? algorithm : NULL;
-    options.chunk = chunk ? (size_t)*chunk : 0;
     options.tag = tag ? (uint64_t)*tag : 0;
-    fortran_plain("plan_set", gyre_plan_set(*plan, &options), status);
+    if (!chunk_refused("plan_set", chunk, &options, status))
+        fortran_plain("plan_set", gyre_plan_set(*plan, &options), status);
 }
 GYRE_API void gyre_f_plan_free(gyre_plan_t **plan, int *status)
 {
@@ -197,11 +209,11 @@ GYRE_API void gyre_f_comm_set(gyre_comm_t *const *comm, const int *order, const 
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     options.order = order ? (gyre_order_t)*order : GYRE_ORDER_DEFAULT;
     options.algorithm = algorithm && *algorithm ? algorithm : NULL;
-    options.chunk = chunk ? (size_t)*chunk : 0;
     options.timeout_s = timeout_s ? *timeout_s : 0;
     options.tag = tag ? (uint64_t)*tag : 0;
     options.leaves = leaves ? *leaves : 1;
-    fortran_plain("comm_set", gyre_comm_set(*comm, &options), status);
+    if (!chunk_refused("comm_set", chunk, &options, status))
+        fortran_plain("comm_set", gyre_comm_set(*comm, &options), status);
 }
 GYRE_API int gyre_f_comm_number(gyre_comm_t *const *comm, const int *which)
 {

@@ -460,6 +460,8 @@ contains
     call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=again)
     call check('leaves: another communicator in the variable', all_are(some, n))
     call gyre_comm_destroy(again)
+    call gyre_comm_set(c, chunk=-1_int64, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_comm_set: chunk is -1')
     call gyre_comm_set(c, leaves=-1, status=status)
     call check('no leaves', status == GYRE_ERR_INVALID)
     call gyre_comm_set(c)
@@ -546,6 +548,8 @@ contains
     call check('plan of broadcast', root == n - 1)
     x = 1
     call gyre_plan_all_reduce(recv=x, op=GYRE_SUM, comm=world, plan=plan)
+    call gyre_plan_set(plan, chunk=-1_int64, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_plan_set: chunk is -1')
     call gyre_plan_set(plan, order=GYRE_ORDER_EXACT, tag=3_int64)
     call gyre_start(plan, request)
     call gyre_start(plan, status=status)
