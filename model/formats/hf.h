@@ -62,6 +62,9 @@ typedef struct model_hf_origin model_hf_origin_t;
 
 /* 1: a file of that name is the tokenizer's or of the settings of generation: of its model, and kept. */
 int model_hf_keeps(const char *name);
+/* 1: a file of that name belongs to a model's folder: configuration, weights or adapters, of any form, or
+ * what model_hf_keeps. Others there are the user's, such as the results of a run. */
+int model_hf_is_file(const char *name);
 /* Reads into memory what an export takes from `path` (as for model_hf_open): the keys of config.json, of a
  * folder; the files of tokenizer and generation, also those next to a single file with its config.json;
  * the folder's Python files, if `auto_map` names some; and learned positions beyond those of `trained`, the

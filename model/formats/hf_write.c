@@ -257,9 +257,20 @@ static int is_of_weights(const char *name)
            (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &part, &of, &end) == 2 && end > 0 && !name[end]);
 }
 
+/* What an export replaces, but not weights of other names, or adapters, which it does not write. */
 static int is_of_model(const char *name)
 {
     return is_of_weights(name) || model_hf_keeps(name);
+}
+
+int model_hf_is_file(const char *name)
+{
+    static const char *const ends[] = {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return 1;
+    return is_of_model(name) || strcmp(name, MODEL_PEFT_CONFIG) == 0;
 }
 
 /* 1: the files of a tokenizer in `folder` are those of the model there. Without a model they are the user's,

@@ -366,34 +366,19 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
-/* 1: a file by this name belongs to a model's folder: weights, tokenizer, configuration. Others there may be
- * an earlier run's own report, log or result. */
-static int is_of_model(const char *name)
+/* 1: `path` is a file of the model that is read, maybe by another name: of its folder, or one that lies next
+ * to a single file of weights and is read with it. Others there may be an earlier run's own results. */
+static int is_of_model(const char *path, const char *model, int is_folder)
 {
-    static const char *const always[] = {".safetensors", ".bin", ".model", ".jinja", ".tiktoken"};
-    static const char *const texts[] = {"config", "generation_config", "tokenizer", "vocab", "added_tokens",
-                                        "merges", "special_tokens",    "adapter",   "chat",  "index"};
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < sizeof always / sizeof always[0]; i++)
-        if (strcmp(dot, always[i]) == 0)
-            return 1;
-    if (!dot || (strcmp(dot, ".json") != 0 && strcmp(dot, ".txt") != 0))
-        return 0;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        if (strstr(name, texts[i]))
-            return 1;
-    return 0;
-}
-
-/* 1: `path` is a file of a model in `folder`, maybe by another name. */
-static int is_in_folder(const char *path, const char *folder)
-{
-    char file[PATH_MAX];
-    DIR *names = path && folder ? opendir(folder) : NULL;
+    char folder[PATH_MAX], file[PATH_MAX];
+    DIR *names = model_tokenizer_folder(model, folder) ? opendir(*folder ? folder : ".") : NULL;
     int found = 0;
     for (const struct dirent *entry; names && !found && (entry = readdir(names));) {
-        const int n = snprintf(file, sizeof file, "%s/%s", folder, entry->d_name);
-        found = n < (int)sizeof file && is_of_model(entry->d_name) && base_file_same(path, file);
+        const char *name = entry->d_name;
+        const int read =
+            is_folder ? model_hf_is_file(name) : model_hf_keeps(name) || strcmp(name, "config.json") == 0;
+        const int n = snprintf(file, sizeof file, "%s%s", folder, name);
+        found = read && n < (int)sizeof file && base_file_same(path, file);
     }
     if (names)
         closedir(names);
@@ -424,9 +409,11 @@ gyre_status_t pipe_source_check_input(const char *flag, const char *path, const 
 gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
                                        const char *tokenizer)
 {
-    if (is_in_folder(path, model))
-        return refuse_output(flag, path, "a file of ", model);
+    struct stat info;
+    const int is_folder = model && stat(model, &info) == 0 && S_ISDIR(info.st_mode);
     gyre_status_t status = pipe_source_check_input(flag, path, model);
+    if (status == GYRE_OK && path && model && is_of_model(path, model, is_folder))
+        return refuse_output(flag, path, is_folder ? "a file of " : "a file next to ", model);
     return status == GYRE_OK && is_tokenizer(path, tokenizer) ? refuse_output(flag, path, "", tokenizer)
                                                               : status;
 }

@@ -34,8 +34,9 @@ gyre_status_t pipe_source_check_file(const char *path);
  * path may be NULL. */
 gyre_status_t pipe_source_check_input(const char *flag, const char *path, const char *read);
 /* Before `path`, an output of option --`flag`, is written. INVALID: it would replace `model`, a file or a
- * folder of weights or adapters, or a file directly in that folder that by its name belongs to a model; or
- * the file of the tokenizer that `tokenizer` names (model_tokenizer_open). Each path may be NULL. */
+ * folder of weights or adapters; a file directly in that folder that by its name is a model's
+ * (model_hf_is_file), or next to that file and read with it; or the file of the tokenizer that `tokenizer`
+ * names (model_tokenizer_open). Each path may be NULL. */
 gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
                                        const char *tokenizer);
 

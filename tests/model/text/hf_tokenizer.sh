@@ -104,10 +104,16 @@ refused "--save merges.txt would replace gpt2:merges.txt" --model config.json --
     --save merges.txt
 refused "--report whole/model.safetensors would replace whole/model.safetensors" --load whole/model.safetensors --heads 2 \
     --data model-json.gyt --report whole/model.safetensors
+for file in config.json tokenizer.json; do
+    refused "--report whole/$file would replace a file next to whole/model.safetensors, which is read" --load whole/model.safetensors --heads 2 \
+        --data model-json.gyt --report whole/$file
+done
 diff -r model whole
 # but weights are replaced by new ones, and what a run has left there by that of the next
 for again in 1 2; do
     train --load whole --data model-json.gyt --report whole/report.html --log whole/log.jsonl --save whole/model.safetensors
+    train --load whole --data model-json.gyt --log whole/my-chat-config.json
+    train --load whole/model.safetensors --heads 2 --data model-json.gyt --log whole/other.safetensors
     [ -s whole/report.html ] && [ -s whole/log.jsonl ]
 done
 
