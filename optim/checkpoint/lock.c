@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -17,7 +18,7 @@
 #include "optim/checkpoint/path.h"
 
 #define NAME   "lock"
-#define HOLDER (HOST_NAME_MAX + 40) /* bytes of the text in it */
+#define HOLDER (HOST_NAME_MAX + 64) /* bytes of the text in it */
 #define LOOK_S 0.1                  /* between two looks whether the lock is free */
 
 struct optim_lock {
@@ -33,12 +34,54 @@ static int is_there(int fd, const char *path)
            open.st_ino == named.st_ino;
 }
 
-static void read_holder(int fd, char *holder)
+/* When a process of this host started, in ticks since the host did; 0: it is not there, has ended, or cannot
+ * be seen. */
+static unsigned long long started(long pid)
+{
+    char path[48], text[1024] = "", state = 'X';
+    unsigned long long ticks = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *in = fopen(path, "re");
+    const size_t n = in ? fread(text, 1, sizeof text - 1, in) : 0;
+    if (in)
+        fclose(in);
+    text[n] = 0;
+    const char *at = strrchr(text, ')'); /* "PID (NAME) STATE ...", of which it is word 22 */
+    if (!at || sscanf(at, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                      &state, &ticks) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : ticks;
+}
+
+static void name(char holder[HOLDER], long pid)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(holder, HOLDER, "process %ld on %s", pid, host);
+}
+
+/* Who has it, and when that process started. */
+static void read_holder(int fd, char holder[HOLDER], unsigned long long *since)
 {
     const ssize_t n = pread(fd, holder, HOLDER - 1, 0);
     holder[n > 0 ? n : 0] = 0;
+    char *end = strchr(holder, '\n');
+    *since = end ? strtoull(end + 1, NULL, 10) : 0; /* older ones do not say */
+    if (end)
+        *end = 0;
     if (n <= 0) /* it has taken the lock just now */
         snprintf(holder, HOLDER, "another process");
+}
+
+/* 1: the file names another process of this host, which is still the same. */
+static int lives_here(const char *holder, unsigned long long since)
+{
+    char here[HOLDER];
+    long pid;
+    if (since == 0 || sscanf(holder, "process %ld", &pid) != 1 || pid == (long)getpid())
+        return 0;
+    name(here, pid);
+    return strcmp(here, holder) == 0 && started(pid) == since;
 }
 
 static gyre_status_t not_written(const char *folder, int why)
@@ -59,14 +102,17 @@ static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
         if (lock->fd < 0)
             return not_written(folder, why);
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0) {
-            if (errno == EWOULDBLOCK) {
-                read_holder(lock->fd, holder);
+            const int none = errno;
+            unsigned long long since;
+            read_holder(lock->fd, holder, &since);
+            if (none == EWOULDBLOCK || lives_here(holder, since)) {
                 close(lock->fd);
                 return GYRE_IN_PROGRESS;
             }
             if (!foreign)
-                log_info("the file system of %s has no locks (%s): a second run there is not recognised",
-                         folder, strerror(errno));
+                log_info("the file system of %s has no locks (%s): a second run there is not recognised, "
+                         "unless it is on the same host",
+                         folder, strerror(none));
         } else if (foreign && (!is_there(lock->fd, lock->path) || unlink(lock->path) == 0)) {
             why = 0; /* the process of that file is gone, the next one is this process's own */
         }
@@ -81,9 +127,10 @@ static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
 /* Who has it is of use to a person: that it cannot be written stops nothing. */
 static void sign(int fd)
 {
-    char text[HOLDER], host[HOST_NAME_MAX + 1] = "";
-    (void)gethostname(host, sizeof host - 1);
-    snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
+    char text[HOLDER];
+    name(text, (long)getpid());
+    const size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, "\n%llu\n", started((long)getpid()));
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0 || fdatasync(fd) != 0)
         log_debug("the lock of a checkpoint folder is not signed: %s", strerror(errno));
 }

@@ -4,7 +4,8 @@
  * The process that writes holds a lock (flock) on FOLDER/lock, in which it names itself. The kernel lets the
  * lock go when that process ends, however it ends; a file system that hosts share does so for a host that is
  * lost, after the time that its protocol says (NFS 4: 90 s). The file that stays is taken over, that of
- * another user too where this one may replace files in the folder. */
+ * another user too where this one may replace files in the folder. Where a file system has no locks, the file
+ * alone says who has it: a process of this host that lives. Of another host's nothing is known then. */
 #ifndef OPTIM_CHECKPOINT_LOCK_H
 #define OPTIM_CHECKPOINT_LOCK_H
 
@@ -13,8 +14,8 @@
 typedef struct optim_lock optim_lock_t;
 
 /* Makes the folder if it is not there, and takes its lock, for which it waits at most `patience` seconds; a
- * warning says for whom. INVALID: another run has it; the message names its process. IO, NO_MEMORY. Where the
- * file system has no locks this is logged, and the lock keeps nobody out. */
+ * warning says for whom. INVALID: another run has it; the message names its process. IO, NO_MEMORY. That the
+ * file system has no locks is logged. */
 gyre_status_t optim_lock_take(const char *folder, double patience, optim_lock_t **out);
 /* Removes the file and frees. lock NULL: nothing. */
 void optim_lock_leave(optim_lock_t *lock);

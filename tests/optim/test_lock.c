@@ -6,13 +6,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +24,14 @@
 #include "tests/support/entries.h"
 
 static char folder[] = "/tmp/gyre-lock-XXXXXX";
+
+static int no_locks; /* of the file system */
+
+int flock(int fd, int operation)
+{
+    errno = ENOSYS;
+    return no_locks ? -1 : (int)syscall(SYS_flock, fd, operation);
+}
 
 static int begin(void **unused)
 {
@@ -118,8 +129,40 @@ static void another_user(void **unused)
     assert_int_equal(chmod(folder, 0700), 0);
 }
 
+/* Where a file system has no locks, the process that the file names is looked for on this host. */
+static void without_locks(void **unused)
+{
+    (void)unused;
+    char path[PATH_MAX], host[HOST_NAME_MAX + 1] = "";
+    optim_lock_t *lock = NULL;
+    int status = 0;
+    snprintf(path, sizeof path, "%s/lock", folder);
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    no_locks = 1;
+    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        optim_lock_t *second;
+        _exit(optim_lock_take(folder, 0.0, &second));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), GYRE_ERR_INVALID);
+    optim_lock_leave(lock);
+    assert_int_equal(entries(folder), 0);
+    /* of a process that is gone, and whose number another one has now */
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "process %ld on %s\n1\n", (long)getppid(), host);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
+    optim_lock_leave(lock);
+    no_locks = 0;
+    assert_int_equal(entries(folder), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(locked), cmocka_unit_test(another_user)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(locked), cmocka_unit_test(another_user),
+                                       cmocka_unit_test(without_locks)};
     return cmocka_run_group_tests(tests, begin, end);
 }
