@@ -370,7 +370,7 @@ def shared_memory(comm):
     check("register", x[3] == 3 * comm.size)
     raises("zeros of objects", TypeError, "Python objects", gyre.zeros, 3, object)
     equal("zeros of a number of NumPy's", gyre.zeros(np.int64(3)), [0, 0, 0])
-    x = gyre.zeros((2, 3), "f4")
+    x = gyre.zeros(np.array([2, 3]), "f4")
     x += 1
     comm.all_reduce(x)
     equal("zeros", x, np.full((2, 3), comm.size))

@@ -10,6 +10,7 @@ docs/python.md describes it. Gyre also logs its errors on stderr; GYRE_LOG=none 
 import atexit as _atexit
 import contextlib as _contextlib
 import enum as _enum
+import operator as _operator
 import os as _os
 import typing as _typing
 
@@ -241,7 +242,10 @@ def zeros(shape, dtype=float):
 
     if numpy.dtype(dtype).hasobject:
         raise TypeError(f"zeros: the dtype {numpy.dtype(dtype)} has Python objects, which are of one process")
-    shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    try:
+        shape = (_operator.index(shape),)
+    except TypeError:  # an array has __index__, too
+        shape = tuple(shape)
     nbytes = numpy.dtype(dtype).itemsize
     for extent in shape:
         nbytes *= int(extent)
