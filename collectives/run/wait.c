@@ -257,13 +257,13 @@ gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests)
     return coll_first_end(&first);
 }
 
-/* For a caller that tests r. */
-static void move_a_step(gyre_request_t *r)
+/* For a caller that tests r, and perhaps others. */
+static void move_a_step(gyre_request_t *r, int tasks)
 {
     gyre_status_t st = gyre_progress(r->comm);
     (void)st; /* a failed communicator has finished its requests: r carries the status */
-    if (r->kind == COLL_REQ_TASK)
-        sched_yield(); /* its thread may need this core: a caller that spins would keep it for a time slice */
+    if (tasks)
+        sched_yield(); /* their threads may need this core, which a caller that spins would keep for long */
 }
 
 gyre_status_t gyre_test(gyre_request_t **request)
@@ -276,7 +276,7 @@ gyre_status_t gyre_test(gyre_request_t **request)
     if (r->collected)
         return r->collected == COLL_COLLECTED_FREE ? not_to_be_ended("gyre_test", r) : GYRE_IN_PROGRESS;
     if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
-        move_a_step(r);
+        move_a_step(r, r->kind == COLL_REQ_TASK);
         (void)coll_request_orphaned(r);
         if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
             return GYRE_IN_PROGRESS;
@@ -317,7 +317,7 @@ static gyre_status_t want(const char *name, size_t count, gyre_request_t **reque
 static void test_turn(const wanted_t *w)
 {
     gyre_request_t *r = w->first;
-    move_a_step(r);
+    move_a_step(r, w->tasks);
     if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() >= r->deadline)
         give_up(r, gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed"));
 }

@@ -5,6 +5,7 @@
  * come out at the request that they belong to. */
 #include "tests/support/mp.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 #include "collectives/run/communicator.h"
@@ -129,6 +130,28 @@ static void two_communicators(void)
 }
 
 /* Rank 1 comes 300 ms late: rank 0 sleeps meanwhile. */
+/* A rank whose calls on one communicator end at once moves the other one by starting and testing, or waiting
+ * for, them. */
+static void calls_that_end_at_once(int tests)
+{
+    enum { COUNT = 1 << 20 };
+    float *sums = calloc(COUNT, sizeof *sums), one = 1;
+    gyre_request_t *large = NULL, *small;
+    gyre_comm_t *own;
+    MP_CHECK(sums, "no memory");
+    MP_OK(gyre_comm_split(world, rank, 0, &own));
+    MP_OK(gyre_iall_reduce(sums, sums, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), world, &large));
+    const base_time_t until = base_deadline(20.0);
+    while (rank > 0 && !atomic_load(&large->done) && base_now() < until) {
+        MP_OK(gyre_iall_reduce(&one, &one, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), own, &small));
+        MP_OK(tests ? gyre_test(&small) : gyre_wait(&small));
+    }
+    MP_CHECK(rank == 0 || atomic_load(&large->done), "the other communicator did not move in 20 s");
+    MP_OK(gyre_wait(&large));
+    MP_OK(gyre_comm_destroy(own));
+    free(sums);
+}
+
 static void sleeps(void)
 {
     enum { LATE_MS = 300 };
@@ -228,6 +251,8 @@ int main(void)
     messages(0);
     messages(1);
     two_communicators();
+    calls_that_end_at_once(1);
+    calls_that_end_at_once(0);
     sleeps();
     in_a_group();
     errors();
