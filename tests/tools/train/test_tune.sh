@@ -70,7 +70,8 @@ bad_line() { # NAME LINE PATTERN
     chat bad --template chatml "$W/bad.jsonl"
     want "$1" 2 "bad.jsonl:3: $3"
 }
-bad_line "an unknown role" '{"messages": [{"role": "tool", "content": "x"}]}' "message 1: the role 'tool' is unknown: there are system, user"
+bad_line "an unknown role" '{"messages": [{"role": "wizard", "content": "x"}]}' "message 1: the role 'wizard' is unknown: there are system,"
+bad_line "a role without words" '{"messages": [{"role": "tool", "content": "x"}]}' "message 1: --template chatml does not write the role 'tool'"
 bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
 bad_line "no role" '{"messages": ["x"]}' 'message 1 has no "role"'
