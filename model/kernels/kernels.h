@@ -40,9 +40,8 @@ const char *model_matmul_kind(void);
 int model_matmul_divides(void);
 /* 1: the processor multiplies tiles of bfloat16 (Intel's AMX), and the kernel lets this process use them. */
 int model_matmul_has_bf16(void);
-/* What an error says where it is 0. */
-#define MODEL_NO_TILES \
-    "this processor or its Linux kernel has no bfloat16 tiles (amx_bf16 in /proc/cpuinfo, Linux 5.16)"
+/* What an error says where it is 0: why. Static storage. */
+const char *model_matmul_no_bf16(void);
 /* That the tiles of a large product are packed in. */
 #define MODEL_PACK_BYTES ((size_t)10 * 1024 * 1024 + 64)
 

@@ -174,8 +174,8 @@ static gyre_status_t check_matmul(const train_config_t *o)
             GYRE_ERR_INVALID,
             "--matmul-type bf16 needs --precision bf16: in fp32 and fp16 tensors hold more bits");
     if (!model_matmul_has_bf16())
-        return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "--matmul-type bf16: " MODEL_NO_TILES ": take --matmul-type fp32");
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "--matmul-type bf16: %s: take --matmul-type fp32",
+                         model_matmul_no_bf16());
     return GYRE_OK;
 }
 

@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     const unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 5;
     const size_t most = (size_t)T * VOCAB;
     if (!model_matmul_has_bf16()) {
-        fprintf(stderr, MODEL_NO_TILES "\n");
+        fprintf(stderr, "%s\n", model_matmul_no_bf16());
         return 1;
     }
     model_matmul_init();

@@ -14,6 +14,7 @@
 
 #include "base/device/device.h"
 #include "base/machine/cgroup.h"
+#include "base/machine/tiles.h"
 #include "base/settings/size.h"
 #include "comm/transport.h"
 #include "topo/topo.h"
@@ -111,6 +112,9 @@ static void instructions(report_t *report)
     report_add(report, avx2 ? FOUND_OK : FOUND_NOTE, "instruction set", "", "x86-64%s%s%s",
                avx2 ? " avx2 fma" : "", avx512 ? " avx512f avx512bw" : "",
                avx2 ? "" : ": scalar kernels only");
+    const char *missing = base_tiles_missing();
+    report_add(report, FOUND_OK, "bfloat16 tiles", "", "%s",
+               missing ? missing : "yes: gyre-train --matmul-type bf16 multiplies with them");
 #elif defined(__aarch64__)
     report_add(report, FOUND_OK, "instruction set", "", "aarch64 neon");
 #else

@@ -19,6 +19,8 @@
 
 #include <stdint.h>
 
+#include "base/machine/tiles.h"
+
 #if MODEL_HAVE_X86_TARGETS && defined(__linux__) && __GNUC__ >= 11
 #define HAVE_AMX 1
 #else
@@ -32,6 +34,12 @@ int model_matmul_has_bf16(void)
     return 0;
 }
 
+const char *model_matmul_no_bf16(void)
+{
+    const char *why = base_tiles_missing();
+    return why ? why : "this build is without bfloat16 tiles: build with GCC 11 or newer";
+}
+
 void model_matmul_bf16_f32(void *pack, int trans_a, int trans_b, size_t M, size_t N, size_t K, const float *A,
                            size_t lda, const float *B, size_t ldb, int add, float *C, size_t ldc)
 {
@@ -41,30 +49,8 @@ void model_matmul_bf16_f32(void *pack, int trans_a, int trans_b, size_t M, size_
 
 #else
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "base/checked.h"
 #include "base/thread/team.h"
-
-/* Linux hands out the tiles' part of a thread's state on request (its Documentation/arch/x86/xstate.rst). */
-#define REQUEST_STATE 0x1023
-#define TILE_DATA     18
-/* CPUID leaf 7, EDX. */
-#define AMX_BF16      (1u << 22)
-#define AMX_TILE      (1u << 24)
-/* Its subleaf 1, EAX. */
-#define AVX512_BF16   (1u << 5)
-
-static int machine_has_tiles(void)
-{
-    unsigned a, b, c, d, more;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & AMX_BF16) == 0 || (d & AMX_TILE) == 0 || a < 1 ||
-        !__get_cpuid_count(7, 1, &more, &b, &c, &d) || (more & AVX512_BF16) == 0)
-        return 0;
-    return model_kernels_f32(MODEL_ISA_AVX512) && syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
-}
 
 int model_matmul_has_bf16(void)
 {
@@ -72,10 +58,16 @@ int model_matmul_has_bf16(void)
     static int answer; /* of this process */
     int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
     if (known == UNKNOWN) {
-        known = machine_has_tiles() ? YES : NO;
+        known = model_kernels_f32(MODEL_ISA_AVX512) && !base_tiles_missing() ? YES : NO;
         __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
     }
     return known == YES;
+}
+
+const char *model_matmul_no_bf16(void)
+{
+    const char *why = base_tiles_missing();
+    return why ? why : "the kernels for bfloat16 tiles need AVX-512, which this process does not use";
 }
 
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")
