@@ -346,6 +346,23 @@ static gyre_status_t find_end(const model_chat_t *chat, const json_t *messages, 
     return status == GYRE_ERR_INVALID ? GYRE_OK : status;
 }
 
+/* 1: data says that the message is not learned, as OpenAI's format does. */
+static int is_weightless(const json_t *message)
+{
+    const json_t *weight = json_object_get(message, "weight");
+    return json_is_number(weight) && !(json_number_value(weight) > 0);
+}
+
+/* Takes from blocks that say themselves what is learned the turns of such messages. */
+static void unmark(const json_t *messages, jinja_output_t *out)
+{
+    for (size_t at = 0; at < out->bytes; at++) {
+        const uint32_t of = out->from[at] > 0 ? out->from[at] : out->turn[at];
+        if (of > 0 && is_weightless(json_array_get(messages, of - 1)))
+            out->generated[at] = 0;
+    }
+}
+
 /* Marks in out->generated what is learned. */
 static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
                                   place_t *place, jinja_output_t *out)
@@ -354,7 +371,7 @@ static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messag
     for (uint32_t i = 1; status == GYRE_OK && i <= json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i - 1);
         const char *role = json_string_value(json_object_get(message, "role"));
-        if (!role || strcmp(role, "assistant") != 0 || !place[i].end)
+        if (!role || strcmp(role, "assistant") != 0 || !place[i].end || is_weightless(message))
             continue;
         const int calls = chat_calls(message) != NULL;
         size_t most = out->bytes;
@@ -522,6 +539,8 @@ static gyre_status_t encode(const model_chat_t *chat, model_encoder_t *encoder, 
     }
     if (status == GYRE_OK && !jinja_marks(chat->program))
         status = mark_answers(chat, messages, tools, place, &text);
+    else if (status == GYRE_OK)
+        unmark(messages, &text);
     model_encoder_refuse(encoder, chat->own, chat->owns);
     if (status == GYRE_OK)
         status = add_output(&run, chat, &text);

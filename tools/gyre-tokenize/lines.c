@@ -101,6 +101,11 @@ static gyre_status_t check_message(const json_t *object, size_t number)
         return gyre_fail_quiet(GYRE_ERR_FORMAT,
                                "message %zu: \"tool_calls\" are a list of one or more, and the assistant's",
                                number);
+    const json_t *weight = member(object, "weight");
+    const json_int_t times = json_is_integer(weight) ? json_integer_value(weight) : -1;
+    if (weight && (strcmp(role, "assistant") != 0 || times < 0 || times > 1))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: \"weight\" is 0 or 1, and the assistant's",
+                               number);
     if (!json_is_string(content) && (content || !calls))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: its \"content\" is not a text", number);
     return GYRE_OK;

@@ -499,6 +499,12 @@ static void programs(void **state)
                    "\"content\": \"and\"}]"
 #define TOOLS "[{\"type\": \"function\", \"function\": {\"name\": \"<s>\"}}]"
 
+#define WEIGHTS                                                                                    \
+    "[{\"role\": \"user\", \"content\": \"he\"}, {\"role\": \"assistant\", \"content\": \"the\", " \
+    "\"weight\": 0}, "                                                                             \
+    "{\"role\": \"user\", \"content\": \"he\"}, {\"role\": \"assistant\", \"content\": \"and\", "  \
+    "\"weight\": 1}]"
+
 static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char *messages, const char *tools,
                                   char *out)
 {
@@ -575,6 +581,13 @@ static void tools(void **state)
          "{{ {'user': '<s>', 'tool': '<eos>', 'assistant': '<bos>'}[m.role] + m.content }}{% endif %}"
          "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}",
          TALK("{}"), NULL, "#<s>he#<bos>[the{}#</think>\n]<eos><s>1#<bos>[and]"},
+        /* answers that are not learned, as data says */
+        {HERMES, WEIGHTS, NULL,
+         "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\nthe#<|im_end|>\n#<|im_start|>user\nhe"
+         "#<|im_end|>\n#<|im_start|>assistant\n[and#<|im_end|>]\n"},
+        {"{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}{% generation %}"
+         "{{ 'A' + m.content }}{% endgeneration %}</s>{% endif %}{% endfor %}",
+         WEIGHTS, NULL, "heAthe#</s>he[Aand]#</s>"},
     };
     static const struct {
         const char *program, *messages, *tools, *word;
