@@ -78,6 +78,7 @@ gyre_status_t coll_kernel_failed(gyre_redop_kind_t op, gyre_status_t returned)
                                gyre_redop_name(op));
     const gyre_scope_t scope = gyre_status_scope(returned);
     const int fatal = scope == GYRE_SCOPE_COMMUNICATOR || scope == GYRE_SCOPE_PROCESS;
+    /* the Python binding looks for the text before %d */
     return gyre_fail_quiet(fatal ? returned : GYRE_ERR_ABORTED, "the program's operation %s returned %d (%s)",
                            gyre_redop_name(op), (int)returned, gyre_status_string(returned));
 }

@@ -88,12 +88,51 @@ def operations(comm):
                 own.all_reduce(np.ones(4 + rank), op=op)  # an error of another kind
             except gyre.Error as error:
                 check(f"no old cause: {error.__cause__!r}", error.status is gyre.Status.MISMATCH and error.__cause__ is None)
+    causes_of_others(comm)
     ids = np.frombuffer(gyre.unique_id() if rank == 0 else bytes(128), "u1").copy()
     comm.broadcast(ids)
     with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:  # several threads drive it
         asked_meanwhile(job)
         forked_meanwhile(job)
         dropped_inside(job)
+
+
+def causes_of_others(comm):
+    """What a function raised in calls whose error nobody has seen is not the cause of a later error."""
+    failing, raised = [True], np.zeros(1)
+
+    def add(left, right):
+        if failing:
+            raised[0] += 1
+            raise KeyError("of another call")
+        right += left
+
+    for how in ("a dropped request", "a group"):
+        failing[:], raised[:] = [True], 0
+        ops = [gyre.Operation(add), gyre.Operation(add)]
+        with comm.dup() as one, comm.dup() as two, comm.dup() as own:
+            try:
+                if how == "a group":
+                    with gyre.group():  # reports one error
+                        for other, op in zip((one, two), ops):
+                            other.all_reduce(np.ones(4), op=op)
+                else:
+                    one.iall_reduce(np.ones(4), op=ops[0])
+                    while True:
+                        one.barrier()
+            except gyre.Error:
+                pass
+            failing.clear()
+            if comm.rank == 0:
+                own.abort("of the test")
+            for op in ops:
+                try:
+                    own.all_reduce(np.ones(4), op=op)
+                    check(f"after {how}: no error", False)
+                except gyre.Error as error:
+                    check(f"after {how}: {error}: {error.__cause__!r}", "of the test" in str(error) and error.__cause__ is None)
+        comm.all_reduce(raised)
+        check(f"{how}: a function has raised", raised[0] > 0)
 
 
 def dropped_inside(comm):

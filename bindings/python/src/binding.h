@@ -80,6 +80,8 @@ PyObject *raise_status(gyre_status_t status);
 /* The same for a call that has used `user`, an Operation or a Plan with one, or anything else: what the
  * operation's function has raised is the cause of the error. NULL: raise_status. */
 PyObject *raise_caused(gyre_status_t status, PyObject *user);
+/* The same with this cause, which it takes; NULL: none. */
+PyObject *raise_from(gyre_status_t status, PyObject *cause);
 PyObject *none_or_raise(gyre_status_t status);
 /* gyre.NAME of the Python part of the package: a new reference. */
 PyObject *of_package(const char *name);
@@ -110,9 +112,8 @@ PyObject *helper(const char *name);
 
 /* op: an int or an Operation, NULL for a sum; scale: NULL or a number. -1: an exception. */
 int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t *out);
-/* Whether an Operation's function has raised something since the last take_raised, which returns that: a new
- * reference, or NULL. `user` as in raise_caused. */
-int has_raised(PyObject *user);
+/* What an Operation's function has raised, once, if this thread's last error, of a call with the Operation,
+ * says that the function has failed: a new reference, or NULL. `user` as in raise_caused. */
 PyObject *take_raised(PyObject *user);
 PyObject *plan_operation(PyObject *user); /* the Operation of a Plan; else `user`. Borrowed. */
 

@@ -28,14 +28,19 @@ PyObject *error_of(gyre_status_t status)
 
 PyObject *raise_status(gyre_status_t status)
 {
-    return raise_caused(status, NULL);
+    return raise_from(status, NULL);
 }
 
 PyObject *raise_caused(gyre_status_t status, PyObject *user)
 {
-    PyObject *error = error_of(status), *cause = take_raised(user);
+    return raise_from(status, take_raised(user));
+}
+
+PyObject *raise_from(gyre_status_t status, PyObject *cause)
+{
+    PyObject *error = error_of(status);
     if (error != NULL) {
-        if (cause != NULL && status == GYRE_ERR_ABORTED)
+        if (cause != NULL)
             PyException_SetCause(error, Py_NewRef(cause)); /* takes the reference */
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);
@@ -87,10 +92,13 @@ void comm_reap(comm_t *comm, int wait)
     while (list != NULL) {
         pending_t *pending = list;
         list = pending->next;
+        gyre_status_t status;
         if (wait)
-            WITHOUT_GIL(comm, (void)gyre_wait(&pending->request));
+            WITHOUT_GIL(comm, status = gyre_wait(&pending->request));
         else
-            UNLOCKED((void)gyre_test(&pending->request));
+            UNLOCKED(status = gyre_test(&pending->request));
+        if (status != GYRE_OK && status != GYRE_IN_PROGRESS)
+            Py_XDECREF(take_raised(pending->keep[0]));
         if (pending->request != NULL) { /* under way, or of an open group */
             pending->next = comm->orphans;
             comm->orphans = pending;

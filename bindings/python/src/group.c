@@ -35,21 +35,20 @@ static PyObject *group_end(PyObject *Py_UNUSED(module), PyObject *discards)
     UNLOCKED(status = gyre_group_end());
     depth -= depth > 0;
     pending_t *list = depth == 0 ? held : NULL;
-    PyObject *used = NULL;
+    PyObject *cause = NULL;
     if (depth == 0)
         held = NULL;
     while (list != NULL) {
         pending_t *next = list->next;
-        if (has_raised(list->keep[0])) {
-            Py_XDECREF(used);
-            used = Py_NewRef(list->keep[0]);
-        }
+        if (status != GYRE_OK && cause == NULL)
+            cause = take_raised(list->keep[0]);
         pending_free(list);
         list = next;
     }
-    PyObject *out = status == GYRE_OK || discard ? Py_NewRef(Py_None) : raise_caused(status, used);
-    Py_XDECREF(used);
-    return out;
+    if (status != GYRE_OK && !discard)
+        return raise_from(status, cause);
+    Py_XDECREF(cause);
+    Py_RETURN_NONE;
 }
 
 PyMethodDef group_functions[] = {{"group_start", group_start, METH_NOARGS, NULL},

@@ -108,27 +108,23 @@ typedef struct {
 
 static PyTypeObject *operation_type;
 
-/* Where the exception is, or NULL. */
-static PyObject **raised_by(PyObject *user)
+/* Gyre does not say for which call it calls the function. So the text of the error decides: the exception may
+ * be of an earlier call, whose error nobody has seen. */
+PyObject *take_raised(PyObject *user)
 {
+    char text[100];
     user = plan_operation(user);
     if (user == NULL || !PyObject_TypeCheck(user, operation_type))
         return NULL;
     const operation_t *operation = (operation_t *)user;
-    return operation->user != NULL ? &operation->user->raised : NULL;
-}
-
-int has_raised(PyObject *user)
-{
-    PyObject *const *at = raised_by(user);
-    return at != NULL && *at != NULL;
-}
-
-PyObject *take_raised(PyObject *user)
-{
-    PyObject **at = raised_by(user), *raised = at != NULL ? *at : NULL;
-    if (at != NULL)
-        *at = NULL;
+    if (operation->user == NULL || operation->user->raised == NULL)
+        return NULL;
+    PyOS_snprintf(text, sizeof(text), "the program's operation %s returned ",
+                  gyre_redop_name(operation->op.kind));
+    if (strstr(gyre_last_error(), text) == NULL)
+        return NULL;
+    PyObject *raised = operation->user->raised;
+    operation->user->raised = NULL;
     return raised;
 }
 
