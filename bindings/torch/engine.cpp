@@ -185,14 +185,14 @@ void Engine::issue(const OperationPtr &operation, const Start &start, size_t req
     see_to_it();
 }
 
-// What has reached its end, one by one. A callback may start work and wait for it, or for a future: meanwhile any
-// thread may drive, or complete the next one.
-void Engine::complete(std::unique_lock<std::mutex> &lock)
+// What has reached its end, one by one. A callback may start work and wait for it, or for a future: meanwhile
+// any thread may drive, or complete the next one of reached_.
+void Engine::complete(std::list<OperationPtr> &finished, std::unique_lock<std::mutex> &lock)
 {
     const bool timed = timed_;
-    while (!reached_.empty()) {
-        const auto operation = std::move(reached_.front());
-        reached_.pop_front();
+    while (!finished.empty()) {
+        const auto operation = std::move(finished.front());
+        finished.pop_front();
         see_to_it();
         changed_.notify_all();
         lock.unlock();
@@ -219,8 +219,9 @@ bool Engine::look(const OperationPtr &operation)
     const auto at = std::find(open_.begin(), open_.end(), operation);
     if (at == open_.end() || !operation->test())
         return operation->finished;
-    reached_.splice(reached_.end(), open_, at);
-    complete(lock);
+    std::list<OperationPtr> own; // others could block this call
+    own.splice(own.end(), open_, at);
+    complete(own, lock);
     see_to_it();
     return operation->finished;
 }
@@ -244,7 +245,7 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
     }
     if (!reached_.empty()) {
         driven_ = false;
-        complete(lock);
+        complete(reached_, lock);
         return;
     }
     const auto now = Clock::now();

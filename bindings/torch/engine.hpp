@@ -7,9 +7,10 @@
 // changes threads. The driver sleeps without the mutex, on the descriptor of the communicator (gyre_comm_arm)
 // and on `kick`.
 //
-// What an operation completes may be a callback of the program that waits for the future of another operation,
-// which drives nothing. So operations are completed one by one, without the mutex, and the timer runs meanwhile. If
-// the threads of the engine all do so, there is a further one.
+// What an operation completes may be a callback of the program that waits for the future of another
+// operation, which drives nothing. So operations are completed one by one, without the mutex, and the timer
+// runs meanwhile. Nobody knows whether a callback will wait. So if all threads of the engine complete
+// operations and others are under way, a further thread starts. Two idle threads stay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,14 +65,14 @@ class Engine : public std::enable_shared_from_this<Engine>
     void issue(const OperationPtr &operation, const Start &start, size_t requests = 1);
     // False: `until` has passed.
     bool wait(const Operation &operation, std::optional<Clock::time_point> until);
-    // For work on a device, which no call of Gyre drives: completes the operation if it has got to its end. False:
-    // it has not, or another thread completes it now.
+    // For work on a device, which no call of Gyre drives: completes the operation, and no other one, if it
+    // has got to its end. False: it has not, or another thread completes it now.
     bool look(const OperationPtr &operation);
     bool failed() const { return gyre_comm_error(comm_) != GYRE_OK; }
     // Whether any work has failed that is on a device, where failures end the communicator: Gyre's text, or empty.
     std::string failure() const { return failed() ? gyre_last_error() : ""; }
-    // The thread of the engine ends the communicator when all work has finished, or some seconds have passed,
-    // and those that were made of it have ended.
+    // The last thread of the engine ends the communicator when all work has finished, or some seconds have
+    // passed, and those that were made of it have ended.
     // failing: the other ranks are not waited for, and get an error.
     void close(bool failing);
     // When Python ends, without its lock: waits for that end, of all engines of the process. False: it has not
@@ -81,7 +82,7 @@ class Engine : public std::enable_shared_from_this<Engine>
   private:
     Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
     void open(); // the descriptors; throws
-    void complete(std::unique_lock<std::mutex> &lock);
+    void complete(std::list<OperationPtr> &finished, std::unique_lock<std::mutex> &lock);
     int longest() const; // sleep of a driver, in ms
     void end();          // the communicator
     std::vector<std::shared_ptr<Engine>> children();
@@ -113,7 +114,7 @@ class Engine : public std::enable_shared_from_this<Engine>
     Clock::time_point closed_at_;
     bool ending_ = false; // in gyre_finalize or gyre_comm_destroy
     bool ended_ = false;
-    const pid_t process_; // a child of fork has the engine, and not its thread
+    const pid_t process_; // a child of fork has the engine, and not its threads
 };
 
 } // namespace gyre_torch

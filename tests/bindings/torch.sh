@@ -26,6 +26,11 @@ ranks() { # N CODE PART...
             [ "$(grep -c " $part: [0-9]* checks" "$W/out")" = "$([ "$part" = exit ] && echo $((n - 1)) || echo "$n")" ]
     done
 }
+DEADLINE=60 run g++ -std=c++17 -Wall -Wextra -Werror -Ibindings/torch -Iinclude tests/bindings/torch_engine.cpp \
+    bindings/torch/engine.cpp -L"$B/lib" -lgyre -Wl,-rpath,"$B/lib" -pthread -o "$W/engine"
+want "the engine without PyTorch" 0
+DEADLINE=60 run "$UCX_RUN" -n 1 "$W/engine"
+want "its operations: $(cat "$W/out")" 0
 ranks 3 1 calls errors training exit
 ranks 2 0 early
 for n in ${TEST_LONG:+1 2}; do
