@@ -9,6 +9,8 @@ typedef int64_t base_time_t; /* nanoseconds since some fixed moment; differences
 #define BASE_TIME_NEVER INT64_MAX
 
 base_time_t base_now(void);
+/* The same for a tenth of the time, up to one tick of the kernel (10 ms at most) late. */
+base_time_t base_now_coarse(void);
 /* now + seconds, saturating; seconds <= 0 gives BASE_TIME_NEVER. */
 base_time_t base_deadline(double seconds);
 /* Milliseconds until `deadline` for poll(2): 0 if past, -1 for NEVER, rounded up. */

@@ -438,6 +438,8 @@ void coll_registry_forget(void);
 /* on: other hosts work in memory of this rank, so the progress thread, if there is one, moves the network
  * also while no operation is under way; else no longer. As often off as on. */
 void coll_registry_keep(gyre_comm_t *comm, int on);
+/* The caller is driving: if nothing of it is under way, other calls need not move it any more. */
+void coll_registry_leave(gyre_comm_t *comm);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */

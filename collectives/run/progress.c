@@ -75,6 +75,14 @@ void coll_registry_remove(gyre_comm_t *comm)
     pthread_mutex_unlock(&registry.lock);
 }
 
+void coll_registry_leave(gyre_comm_t *comm)
+{
+    if (!atomic_load_explicit(&comm->registered, memory_order_relaxed) || !coll_comm_idle(comm))
+        return;
+    if (!atomic_load_explicit(&registry.running, memory_order_acquire) || !atomic_load(&comm->kept))
+        coll_registry_remove(comm);
+}
+
 void coll_registry_forget(void)
 {
     registry.list = NULL;
@@ -107,14 +115,12 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
     if (atomic_load_explicit(&registry.count, memory_order_acquire) == 0)
         return 0;
     uint64_t pass = atomic_fetch_add(&registry.pass, 1) + 1;
-    const int kept = atomic_load_explicit(&registry.running, memory_order_acquire);
     for (gyre_comm_t *comm; (comm = take_next(except, pass, others));) {
         int here = coll_comm_advance_driving(comm);
         moved += here;
-        if (coll_comm_idle(comm) && !(kept && atomic_load(&comm->kept)))
-            coll_registry_remove(comm);
-        else if (!here)
+        if (!here)
             coll_note_idle(comm);
+        coll_registry_leave(comm);
         coll_stop_driving(comm);
     }
     return moved;

@@ -278,7 +278,7 @@ gyre_status_t gyre_test(gyre_request_t **request)
     if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
         move_a_step(r, r->kind == COLL_REQ_TASK);
         (void)coll_request_orphaned(r);
-        if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
+        if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now_coarse() < r->deadline)
             return GYRE_IN_PROGRESS;
     }
     *request = NULL;
@@ -318,7 +318,7 @@ static void test_turn(const wanted_t *w)
 {
     gyre_request_t *r = w->first;
     move_a_step(r, w->tasks);
-    if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() >= r->deadline)
+    if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now_coarse() >= r->deadline)
         give_up(r, gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed"));
 }
 
@@ -395,8 +395,10 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
     if (coll_try_drive(comm)) {
         if (!coll_comm_advance_driving(comm))
             coll_note_idle(comm);
+        coll_registry_leave(comm);
         coll_stop_driving(comm);
     }
-    coll_registry_advance(comm, &others);
+    if (coll_registry_others(comm))
+        (void)coll_registry_advance(comm, &others);
     return coll_comm_ask(comm);
 }
