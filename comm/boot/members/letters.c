@@ -90,7 +90,8 @@ static boot_circles_t **circles_of(comm_boot_t *boot, uint64_t comm)
 
 static size_t list_of(uint64_t tag)
 {
-    return (size_t)(tag * UINT64_C(0x9E3779B97F4A7C15) >> 32) % BOOT_TAG_LISTS; /* Knuth's: tags are dense */
+    /* Knuth's: tags are often dense. The top bits of the product depend on all bits of the tag. */
+    return (size_t)(tag * UINT64_C(0x9E3779B97F4A7C15) >> (64 - BOOT_TAG_BITS));
 }
 
 boot_turns_t **boot_turns_with(comm_boot_t *boot, uint64_t comm, uint64_t tag, int add)

@@ -30,7 +30,7 @@ typedef struct boot_turns {
     int open, failed;
 } boot_turns_t;
 /* Of a communicator. A program may take another tag for each call, and a tag that was used stays known. */
-enum { BOOT_TAG_LISTS = 128 };
+enum { BOOT_TAG_BITS = 7, BOOT_TAG_LISTS = 1 << BOOT_TAG_BITS };
 struct boot_circles {
     boot_circles_t *next;
     uint64_t comm;
