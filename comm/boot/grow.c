@@ -67,7 +67,7 @@ int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t b
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
 {
     boot_addr_t addr;
-    char host[256], where[sizeof(host) + 8];
+    char host[256], where[sizeof(host) + 8] = "";
     int port;
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, base_deadline(10)) : GYRE_OK;
     if (st != GYRE_OK)
@@ -75,16 +75,19 @@ gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
     boot_lock(boot);
     int rank = boot_member(boot, 0);
     int local = boot_root_split(boot->root_text, host, &port) && boot_host_is_loopback(host);
-    int known = boot_where(boot, rank, &addr);
+    if (!boot_where(boot, rank, &addr))
+        st = gyre_fail(GYRE_ERR_SYSTEM, "gyre_comm_address: rank %d did not say where it listens", rank);
     /* This very host, known to itself by a loopback address only: others know its name, all of it. */
-    if (known && boot_addr_is_loopback(&addr) && !local) {
-        known = gethostname(host, sizeof(host)) == 0;
-        snprintf(where, sizeof(where), "%s:%d", host, boot_addr_port(&addr));
-    } else if (known) {
+    else if (!boot_addr_is_loopback(&addr) || local)
         boot_addr_text(&addr, where);
-    }
+    else if (gethostname(host, sizeof(host)) == 0)
+        snprintf(where, sizeof(where), "%s:%d", host, boot_addr_port(&addr));
+    else
+        st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "gyre_comm_address: cannot read the name of this host");
     boot_unlock(boot);
-    if (!known || strlen(where) >= bytes)
+    if (st != GYRE_OK)
+        return st;
+    if (strlen(where) >= bytes)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: the job's address does not fit into %zu bytes",
                          bytes);
     memcpy(text, where, strlen(where) + 1);

@@ -299,7 +299,8 @@ GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_com
 /* Writes the address at which newcomers join, "host:port", the value of their GYRE_JOIN. text: [bytes];
  * 128 bytes are enough. All ranks give the same place, perhaps under different names. The address changes
  * when the lowest rank has died: ask again after gyre_comm_shrink. INVALID: an argument is NULL, or the
- * text is too small. */
+ * text is too small. SYSTEM: the name of this host cannot be read, or the lowest rank did not say where it
+ * listens. */
 GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes);
 
 /* The error that killed `comm`, or OK. Any thread. It also knows of the death or abort of another rank that

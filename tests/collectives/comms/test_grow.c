@@ -175,7 +175,7 @@ static void from_one(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
-/* Where the host is known by its name alone, newcomers get all of that name. */
+/* Where the host is known by its name alone, newcomers get all of that name, or none. */
 static void long_name(const start_t *start)
 {
     char address[128];
@@ -187,6 +187,12 @@ static void long_name(const start_t *start)
     MUST(gyre_comm_address(comm, address, sizeof address) == GYRE_OK);
     *strchr(address, ':') = '\0';
     MUST(strcmp(address, host_name) == 0);
+    char endless[300];
+    memset(endless, 'h', sizeof endless - 1);
+    endless[sizeof endless - 1] = '\0';
+    host_name = endless;
+    MUST(gyre_comm_address(comm, address, sizeof address) == GYRE_ERR_SYSTEM &&
+         strstr(gyre_last_error(), "cannot read the name of this host"));
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
