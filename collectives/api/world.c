@@ -312,7 +312,7 @@ static void give_back(coll_world_t *world)
     char text[1024];
     snprintf(text, sizeof text, "%s", gyre_last_error());
     if (world->comm.recorder)
-        comm_recorder_fail(world->comm.recorder, text);
+        comm_recorder_fail_join(world->comm.recorder, text);
     world_leave(&world->comm, 0);
     coll_world_drop(world);
     gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "%s", text);

@@ -213,3 +213,12 @@ void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text)
                           memory_order_release); /* the text before the state that announces it */
     base_bias_leave(&comm_recorder_turn);
 }
+
+void comm_recorder_fail_join(comm_recorder_slot_t *slot, const char *text)
+{
+    pthread_mutex_lock(&opening);
+    const int launched = slot == given;
+    pthread_mutex_unlock(&opening);
+    if (launched)
+        comm_recorder_fail(slot, text);
+}

@@ -129,6 +129,9 @@ static inline void comm_recorder_end(comm_recorder_slot_t *slot)
         atomic_store_explicit(&slot->state, 1, memory_order_release);
 }
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
+/* The process could not join: its launcher sees why. A recorder of its own is removed by comm_recorder_close,
+ * since the next attempt makes one of the same name. */
+void comm_recorder_fail_join(comm_recorder_slot_t *slot, const char *text);
 
 /* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
  * there. */

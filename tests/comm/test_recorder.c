@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include <gyre/comm.h>
+
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/recorder/file.h"
@@ -246,9 +248,22 @@ static void in_a_file(void **state)
     close(fd);
     unlink(path);
 
-    /* A rank without a launcher makes its own; it stays after an error only. */
+    /* A rank without a launcher makes its own; it stays after an error only. Each attempt to join makes one,
+     * and none is in the way of the next. */
     settings(-1, -1);
     base_settings_set(SET_RECORD, dir, "test");
+    for (int attempt = 0; attempt < 2; attempt++) {
+        gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+        gyre_comm_t *comm = NULL;
+        config.rank = 1;
+        config.nranks = 2;
+        config.root = "127.0.0.1:1"; /* where nobody listens */
+        config.secret = "0000000000000000000000000000000000000000000000000000000000000000";
+        config.init_timeout_s = 0.01;
+        assert_int_equal(gyre_init(&config, &comm), GYRE_ERR_BOOTSTRAP);
+        assert_int_equal(rmdir(dir), 0);
+        assert_int_equal(mkdir(dir, 0700), 0);
+    }
     for (int fails = 0; fails < 2; fails++) {
         comm_recorder_slot_t *slot = comm_recorder_open("solo", 0, 1);
         snprintf(path, sizeof(path), "%s", dir);
