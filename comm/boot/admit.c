@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/grow.h"
 #include "comm/boot/tree.h"
+#include "comm/net/held.h"
 
 #define HANDSHAKE_SECONDS 10.0 /* for a whole handshake: a rank on a crowded machine needs a while */
 #define ROOM_NS           ((base_time_t)500000000) /* of it, even if others want the place */
@@ -215,13 +215,13 @@ static int add(boot_admit_t *admit, int fd)
 static int accept_all(boot_admit_t *admit)
 {
     while (room_at(admit) <= base_now()) {
-        int fd = accept4(admit->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = boot_accept(admit->fd);
         if (fd >= 0) {
             if (strangers(admit) >= admit->rules->most)
                 (void)make_room(admit); /* the condition above says that it can */
             if (add(admit, fd))
                 continue;
-            close(fd);
+            boot_let_go(fd);
             return rest(admit, ENOMEM);
         }
         switch (errno) {

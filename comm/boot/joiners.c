@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/grow.h"
 #include "base/log.h"
+#include "comm/net/held.h"
 
 enum { STRANGERS_MAX = 256, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
 #define HANDSHAKE_SECONDS 10.0 /* a rank on a crowded machine needs a while */
@@ -274,6 +274,7 @@ static const boot_admit_rules_t rules = {
 void boot_joiners_open(boot_joiners_t *joiners, comm_boot_t *boot, int fd)
 {
     joiners->boot = boot;
+    boot_hold(fd);
     boot_admit_open(&joiners->admit, boot, &rules, joiners, fd);
 }
 
@@ -523,8 +524,10 @@ void boot_joiners_close(boot_joiners_t *joiners, gyre_status_t st)
     free(joiners->peers);
     free(joiners->places);
     free(joiners->seen);
-    if (joiners->admit.fd >= 0 && !joiners->inherited)
-        close(joiners->admit.fd);
+    if (joiners->inherited)
+        boot_keep(joiners->admit.fd);
+    else if (joiners->admit.fd >= 0)
+        boot_let_go(joiners->admit.fd);
 }
 
 void boot_joiners_linger(boot_joiners_t *joiners, gyre_status_t st)

@@ -35,7 +35,8 @@ typedef struct boot_joiners {
     int unseen;          /* rank 0: ranks that were never here */
 } boot_joiners_t;
 
-/* All zero but for what concerns rank 0. fd: listening; boot_joiners_close closes it. */
+/* All zero but for what concerns rank 0. fd: listening, held until boot_joiners_close, which closes it unless
+ * it was inherited. */
 void boot_joiners_open(boot_joiners_t *joiners, comm_boot_t *boot, int fd);
 /* Admits ranks until all that belong here have come. TIMEOUT names the missing ranks: those of the whole job,
  * if rank 0 can be asked. */

@@ -16,6 +16,7 @@
 #include "base/machine/identity.h"
 #include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
+#include "comm/net/held.h"
 
 enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
 #define MS         ((base_time_t)1000000)
@@ -87,7 +88,6 @@ gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
         gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->listener.fd);
         if (st != GYRE_OK)
             return st;
-        boot_hold(boot->listener.fd);
         boot->own_addr = mine;
     }
     boot_addr_pack(&boot->own_addr, place->addr);
@@ -251,7 +251,7 @@ static void dial_again(comm_boot_t *boot, boot_contact_t *contact, int err)
 static void dial(comm_boot_t *boot, boot_contact_t *contact)
 {
     const boot_addr_t *addr = &contact->addr;
-    int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = boot_socket(addr->sa.sa_family, SOCK_STREAM);
     contact->retry = 0;
     if (fd < 0) {
         dial_again(boot, contact, errno);

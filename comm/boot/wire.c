@@ -3,15 +3,14 @@
 #include "comm/boot/wire.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/grow.h"
+#include "comm/net/held.h"
 
 int boot_buf_reserve(boot_buf_t *buf, size_t more)
 {
@@ -49,62 +48,12 @@ void boot_buf_free(boot_buf_t *buf)
     memset(buf, 0, sizeof(*buf));
 }
 
-/* ---- children of fork ---------------------------------------------------------------------------------- */
-
-static struct {
-    pthread_mutex_t lock;
-    int *fds; /* [n] */
-    size_t n, cap;
-    int watches_fork;
-} held = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void lock_held(void)
-{
-    pthread_mutex_lock(&held.lock);
-}
-
-static void unlock_held(void)
-{
-    pthread_mutex_unlock(&held.lock);
-}
-
-static void close_in_child(void)
-{
-    for (size_t i = 0; i < held.n; i++)
-        close(held.fds[i]);
-    held.n = 0;
-    unlock_held();
-}
-
-void boot_hold(int fd)
-{
-    lock_held();
-    if (!held.watches_fork)
-        held.watches_fork = pthread_atfork(lock_held, unlock_held, close_in_child) == 0;
-    if (base_grow(&held.fds, &held.cap, held.n, 1, sizeof(fd)))
-        held.fds[held.n++] = fd; /* without memory it is as if there were no children */
-    unlock_held();
-}
-
-void boot_let_go(int fd)
-{
-    lock_held();
-    for (size_t i = 0; i < held.n; i++)
-        if (held.fds[i] == fd) {
-            held.fds[i] = held.fds[--held.n];
-            break;
-        }
-    close(fd); /* under the lock: a child of now would keep its copy */
-    unlock_held();
-}
-
 /* ---- connections --------------------------------------------------------------------------------------- */
 
 void boot_conn_open(boot_conn_t *conn, int fd)
 {
     memset(conn, 0, sizeof(*conn));
     conn->fd = fd;
-    boot_hold(fd);
     boot_addr_t peer;
     if (boot_addr_of(fd, 1, &peer))
         boot_addr_text(&peer, conn->where);

@@ -98,12 +98,7 @@ typedef struct {
     size_t bytes;
 } boot_message_t;
 
-/* A child of fork has copies of its parent's sockets. It closes those that are held here, else a connection
- * would outlive the rank, and the others would not see it die. let_go: closes it. */
-void boot_hold(int fd);
-void boot_let_go(int fd);
-
-void boot_conn_open(boot_conn_t *conn, int fd);          /* holds it */
+void boot_conn_open(boot_conn_t *conn, int fd);          /* takes fd, of boot_dial or boot_accept */
 void boot_conn_close(boot_conn_t *conn);                 /* closes, frees, wipes the keys */
 void boot_conn_move(boot_conn_t *to, boot_conn_t *from); /* from: as closed */
 

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "comm/net/held.h"
 
 #define IN_USE_SECONDS 2.0 /* for the root's port to become free */
 
@@ -222,7 +222,7 @@ void boot_socket_tune(int fd)
 /* Opens a listening socket; returns it, or -1 with errno. both: an IPv6 wildcard that also takes IPv4. */
 static int listen_at(const boot_addr_t *addr, int both)
 {
-    int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = boot_socket(addr->sa.sa_family, SOCK_STREAM);
     if (fd < 0)
         return -1;
     int one = 1;
@@ -232,9 +232,7 @@ static int listen_at(const boot_addr_t *addr, int both)
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only6, sizeof(only6)) == 0) &&
         bind(fd, &addr->sa, boot_addr_len(addr)) == 0 && listen(fd, 1024) == 0)
         return fd;
-    int err = errno;
-    close(fd);
-    errno = err;
+    boot_let_go(fd);
     return -1;
 }
 
@@ -442,7 +440,7 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
     boot_addr_t bound;
     if (!boot_addr_of(s, 0, &bound)) {
         st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "getsockname");
-        close(s);
+        boot_let_go(s);
         return st;
     }
     boot_addr_set_port(mine, boot_addr_port(&bound));
@@ -464,7 +462,7 @@ static int met_itself(int fd)
 
 int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err)
 {
-    int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = boot_socket(addr->sa.sa_family, SOCK_STREAM);
     if (fd < 0) {
         *err = errno;
         return -1;
@@ -490,7 +488,7 @@ int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err)
     }
     if (failed == 0)
         return fd;
-    close(fd);
+    boot_let_go(fd);
     *err = failed;
     return -1;
 }

@@ -2,7 +2,7 @@
 /* comm/net/address.h: addresses and sockets of the bootstrap: parsing, listening, connecting.
  *
  * Relies on the settings GYRE_PORT_RANGE and GYRE_INTERFACE. All sockets are non-blocking and
- * close-on-exec. */
+ * close-on-exec, and held (held.h) unless said. The caller ends them with boot_let_go. */
 #ifndef COMM_NET_ADDRESS_H
 #define COMM_NET_ADDRESS_H
 
@@ -55,7 +55,8 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd);
 /* local.c: opens rank 0's listening socket where no address was agreed, on any free port (of
  * GYRE_PORT_RANGE). The address: loopback if all ranks are on this host, else GYRE_INTERFACE if given, else
  * all addresses. roots: [256]: the "host:port" at which the other ranks may try to reach it, separated by
- * commas, the likeliest first. Programs that this process starts do not inherit the socket. */
+ * commas, the likeliest first. Programs that this process starts do not inherit the socket; a
+ * child of fork does, which may be rank 0: it is not held. The caller closes it. */
 gyre_status_t boot_listen_here(int local, char roots[256], int *fd);
 
 /* fe80::/10. Other hosts would need their own name of the link: such an address is of no use to them. */

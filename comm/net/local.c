@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "comm/net/address.h"
+#include "comm/net/held.h"
 
 enum { ADDRESSES_MAX = 4 };
 
@@ -131,9 +132,10 @@ static gyre_status_t open_port(const boot_addr_t *addr, int *fd, int *port)
         return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "rank 0 cannot listen for the other ranks");
     if (!boot_addr_of(s, 0, &bound)) {
         st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "getsockname");
-        close(s);
+        boot_let_go(s);
         return st;
     }
+    boot_keep(s);
     *fd = s;
     *port = boot_addr_port(&bound);
     return GYRE_OK;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/machine/identity.h"
 #include "comm/boot/wire.h"
+#include "comm/net/held.h"
 
 #define CLIENT_SECONDS   2.0  /* in which a client must finish */
 #define PATIENCE_SECONDS 0.25 /* of it, even if others want its place */
@@ -65,9 +66,9 @@ void watch_fds_free(watch_fds_t *fds)
     boot_refusals_sum(&fds->refused, "memory windows");
     for (int i = 0; i < WATCH_CLIENTS_MAX; i++)
         if (fds->clients[i].fd >= 0)
-            close(fds->clients[i].fd);
+            boot_let_go(fds->clients[i].fd);
     if (fds->fd >= 0)
-        close(fds->fd);
+        boot_let_go(fds->fd);
     for (int b = 0; b < WATCH_BUCKETS; b++)
         while (fds->offers[b] != NULL) {
             watch_offer_t *offer = fds->offers[b];
@@ -82,12 +83,12 @@ gyre_status_t watch_fds_listen(watch_fds_t *fds)
 {
     struct sockaddr_un name;
     socklen_t bytes = socket_name(fds->address, &name);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = boot_socket(AF_UNIX, SOCK_SEQPACKET);
     if (fd < 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot make a Unix socket for local peers");
     if (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, BACKLOG) != 0) {
         gyre_status_t st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot listen for local peers");
-        close(fd);
+        boot_let_go(fd);
         return st;
     }
     fds->fd = fd;
@@ -210,7 +211,7 @@ int watch_fds_polls(watch_fds_t *fds, struct pollfd polls[WATCH_FD_POLLS], base_
 
 static void client_close(watch_client_t *client)
 {
-    close(client->fd);
+    boot_let_go(client->fd);
     client->fd = -1;
 }
 
@@ -229,7 +230,7 @@ static void client_accept(watch_fds_t *fds)
 {
     base_time_t at;
     while ((at = room_at(fds)) == 0 || at <= base_now()) {
-        int fd = accept4(fds->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = boot_accept(fds->fd);
         if (fd < 0) {
             if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
                 log_warning("cannot serve local peers for a moment: accept: %s", strerror(errno));

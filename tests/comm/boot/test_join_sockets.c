@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"
+#include "comm/net/held.h"
 #include "tests/comm/attempt.h"
 #include "tests/support/boot_job.h"
 
@@ -164,7 +165,7 @@ static void port_of_the_root(void **state)
         base_settings_set(SET_PORT_RANGE, range, "test");
         assert_int_equal(boot_listen_child(who.root, &mine, &fd), GYRE_OK);
         assert_int_equal(boot_addr_port(&mine) == job.port, more == 0);
-        close(fd);
+        boot_let_go(fd);
     }
     base_settings_set(SET_PORT_RANGE, "", "test");
     boot_job_end(&job);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/settings/settings.h"
+#include "comm/net/held.h"
 #include "tools/ucx-run/hosts/address.h"
 #include "tools/ucx-run/run.h"
 #include "tools/ucx-run/hosts/wire.h"
@@ -121,6 +122,7 @@ static int open_root(void)
         run_say("ucx-run: %s", gyre_last_error());
         return RUN_RC_SYSTEM;
     }
+    boot_keep(a.job.root_fd); /* for rank 0, a child */
     boot_addr_text(&mine, text);
     int port = run_free_port("");
     sent(run_wire_put_root(&a.out, RUN_WIRE_ROOT, text, port ? port : boot_addr_port(&mine)));
