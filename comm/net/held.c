@@ -14,7 +14,6 @@ static struct {
     pthread_mutex_t lock;
     int *fds; /* [n] */
     size_t n, cap;
-    int watches_fork;
 } held = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock_held(void)
@@ -35,11 +34,12 @@ static void close_in_child(void)
     unlock_held();
 }
 
-static void begin(void)
+/* When the library is loaded: what is registered first runs first in the parent. libgyre-malloc.so lets the
+ * parent wait there until the child has copied its blocks, and the watcher may need the lock meanwhile. Its
+ * own lock is taken first before a fork: with this one nothing as large as a block is allocated. */
+__attribute__((constructor)) static void watch_fork(void)
 {
-    lock_held();
-    if (!held.watches_fork)
-        held.watches_fork = pthread_atfork(lock_held, unlock_held, close_in_child) == 0;
+    (void)pthread_atfork(lock_held, unlock_held, close_in_child);
 }
 
 static size_t find(int fd)
@@ -68,7 +68,7 @@ static void keep(int fd)
 
 int boot_socket(int family, int type)
 {
-    begin();
+    lock_held();
     const int fd = hold(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), err = errno;
     unlock_held();
     errno = err;
@@ -77,7 +77,7 @@ int boot_socket(int family, int type)
 
 int boot_accept(int listener)
 {
-    begin();
+    lock_held();
     const int fd = hold(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)), err = errno;
     unlock_held();
     errno = err;
@@ -96,7 +96,7 @@ void boot_let_go(int fd)
 
 void boot_hold(int fd)
 {
-    begin();
+    lock_held();
     (void)hold(fd);
     unlock_held();
 }

@@ -21,6 +21,10 @@ done
 check "a program of the system runs" [ "$(LD_PRELOAD=$pre sh -c 'echo well')" = well ]
 check "and does not load libgyre" [ "$(LD_PRELOAD=$pre grep -c libgyre.so /proc/self/maps)" = 0 ]
 
+run timeout 60 env LD_PRELOAD="$pre" "$W/with" sockets
+check "libgyre makes sockets while a child copies: $(head -c 300 "$W/err")" [ "$rc" = 0 ]
+run timeout 60 env LD_PRELOAD="$pre libgyre.so.0" LD_LIBRARY_PATH="$B/lib" "$W/alone" sockets
+check "also where it is not linked: $(head -c 300 "$W/err")" [ "$rc" = 0 ]
 run env LD_PRELOAD="$pre" "$W/with" windows
 check "large allocations are windows: $(cat "$W/err")" [ "$rc" = 0 ]
 run env "$W/with" windows

@@ -5,10 +5,12 @@
  *     calls      each function of the C library, sizes around the limit, contents kept
  *     threads    many threads allocate, grow, hand over and free
  *     fork       parent and child do not see each other's stores; a child's child; exec; posix_spawn
+ *     sockets    libgyre makes sockets while a child copies blocks
  *     windows    large allocations are windows of libgyre, small ones are not
  *     twice      frees a block twice: ends by SIGABRT
  *     files      more blocks than descriptors
  *     fewer      the same, with a limit that the program sets */
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -224,6 +227,57 @@ static void forks(void)
     close(ready[1]);
 }
 
+/* What a parent and its child see of each other while the child copies. */
+static struct {
+    _Atomic int cloned, made;
+} * copying;
+enum { MADE = 3 };
+
+/* Before the libraries': it runs first in a child, which has copied nothing yet. */
+static void wait_in_child(void)
+{
+    if (!copying)
+        return;
+    copying->cloned = 1;
+    for (int ms = 0; copying->made < MADE && ms < 5000; ms++)
+        usleep(1000);
+}
+static void before_all(void)
+{
+    (void)pthread_atfork(NULL, NULL, wait_in_child);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = before_all;
+
+static int (*get_unique_id)(void *);
+
+static void *make_sockets(void *user)
+{
+    unsigned char id[128];
+    (void)user;
+    while (!copying->cloned)
+        usleep(1000);
+    while (copying->made < MADE && get_unique_id(id) == 0)
+        copying->made++;
+    return NULL;
+}
+
+static void sockets(void)
+{
+    void *const symbol = dlsym(RTLD_DEFAULT, "gyre_get_unique_id"), *block = malloc(2 * MIB);
+    unsigned char id[128];
+    pthread_t thread;
+    memcpy(&get_unique_id, &symbol, sizeof symbol);
+    copying = mmap(NULL, sizeof *copying, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(get_unique_id && get_unique_id(id) == 0 && block && copying != MAP_FAILED);
+    CHECK(pthread_create(&thread, NULL, make_sockets, NULL) == 0);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(copying->made < MADE);
+    CHECK(ended_well(child));
+    pthread_join(thread, NULL);
+    free(block);
+}
+
 static void twice(void)
 {
     char *volatile at = malloc(3 * MIB);
@@ -289,6 +343,8 @@ int main(int argc, char **argv)
         threads();
     else if (!strcmp(part, "fork"))
         forks();
+    else if (!strcmp(part, "sockets"))
+        sockets();
     else if (!strcmp(part, "twice"))
         twice();
     else if (!strcmp(part, "windows"))
