@@ -29,6 +29,7 @@ typedef struct {
     _Atomic int killed;    /* all victims have been */
     _Atomic int running;   /* ranks that have finished an operation */
     _Atomic int shrinking; /* that have called gyre_comm_shrink */
+    _Atomic int child;     /* process that outlives its rank */
     _Atomic int size[RANKS];
     _Atomic uint64_t members[RANKS]; /* bit mask of the ranks that a survivor found left */
 } shared_t;
@@ -290,14 +291,16 @@ static void parent_of_one(gyre_comm_t *comm, int rank, shared_t *shared)
     double one = 1;
     if (gyre_barrier(comm) != GYRE_OK)
         _exit(1);
+    atomic_fetch_add(&shared->running, 1);
     if (rank == 0) {
+        wait_for(&shared->running, 2, base_deadline(10)); /* the other one's barrier must not fail */
         const pid_t child = fork();
         if (child == 0) {
             alarm(30); /* should the test fail */
             for (;;)
                 pause();
         }
-        atomic_store(&shared->running, child);
+        atomic_store(&shared->child, child);
         kill(getpid(), SIGKILL);
     }
     while (gyre_all_reduce(&one, &one, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), comm) == GYRE_OK)
@@ -313,8 +316,8 @@ static void a_child_outlives_its_rank(void **state)
     (void)state;
     assert_ptr_not_equal(shared, MAP_FAILED);
     const int status = last_of(2, parent_of_one, shared);
-    if (shared->running > 0)
-        kill(shared->running, SIGKILL);
+    if (shared->child > 0)
+        kill(shared->child, SIGKILL);
     munmap(shared, sizeof *shared);
     assert_int_equal(status, 0);
 }
