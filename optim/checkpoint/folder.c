@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/grow.h"
+#include "optim/checkpoint/index.h"
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
 
@@ -27,6 +28,11 @@ int optim_snapshot_has(const char *folder, uint64_t step)
 {
     char path[PATH_MAX];
     return optim_snapshot_path(folder, step, path, sizeof path) && access(path, F_OK) == 0;
+}
+
+int optim_snapshot_is_file(const char *name)
+{
+    return strcmp(name, CHECKPOINT_INDEX) == 0 || strncmp(name, "shard-", 6) == 0;
 }
 
 void optim_snapshot_id(char *id, size_t bytes)

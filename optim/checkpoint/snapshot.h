@@ -35,6 +35,8 @@ int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t by
 gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
 /* 1: there is something of this name in the folder, good or not. */
 int optim_snapshot_has(const char *folder, uint64_t step);
+/* 1: a file of that name in the folder of a checkpoint belongs to it. */
+int optim_snapshot_is_file(const char *name);
 /* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
 gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step);
 /* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that

@@ -144,15 +144,22 @@ gyre_status_t pipe_source_choose(gyre_comm_t *comm, pipe_source_config_t *config
 
 /* ---- any form ------------------------------------------------------------------------------------------ */
 
-gyre_status_t pipe_source_check_file(const char *path)
+/* The name of a file that lies in the checkpoint `at` [PATH_MAX]; NULL: it does not, or is not there. */
+static const char *name_in_checkpoint(const char *path, char *at)
 {
-    char at[PATH_MAX], folder[PATH_MAX];
+    char folder[PATH_MAX];
     uint64_t step;
     char *slash = realpath(path, at) ? strrchr(at, '/') : NULL;
     if (!slash || slash == at)
-        return GYRE_OK; /* what reads it says that it is not there */
+        return NULL;
     *slash = 0;
-    return split_step(at, folder, &step) && optim_snapshot_has(folder, step)
+    return split_step(at, folder, &step) && optim_snapshot_has(folder, step) ? slash + 1 : NULL;
+}
+
+gyre_status_t pipe_source_check_file(const char *path)
+{
+    char at[PATH_MAX];
+    return name_in_checkpoint(path, at)
                ? gyre_fail(GYRE_ERR_INVALID, "--load %s: it is a file of a checkpoint: give the folder, %s",
                            path, at)
                : GYRE_OK;
@@ -366,17 +373,25 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
+/* 1: weights by this name are a whole model, which other ones may replace. A part of several is not. */
+static int is_whole(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".safetensors") == 0 && !strstr(name, "-of-");
+}
+
 /* 1: `path` is a file of the model that is read, maybe by another name: of its folder, or one that lies next
- * to a single file of weights and is read with it. Others there may be an earlier run's own results. */
-static int is_of_model(const char *path, const char *model, int is_folder)
+ * to a single file of weights and is read with it. Others there may be an earlier run's own results.
+ * `weights` 1: `path` is of new weights. */
+static int is_of_model(const char *path, const char *model, int is_folder, int weights)
 {
     char folder[PATH_MAX], file[PATH_MAX];
     DIR *names = model_tokenizer_folder(model, folder) ? opendir(*folder ? folder : ".") : NULL;
     int found = 0;
     for (const struct dirent *entry; names && !found && (entry = readdir(names));) {
         const char *name = entry->d_name;
-        const int read =
-            is_folder ? model_hf_is_file(name) : model_hf_keeps(name) || strcmp(name, "config.json") == 0;
+        const int read = is_folder ? model_hf_is_file(name) && !(weights && is_whole(name))
+                                   : model_hf_keeps(name) || strcmp(name, "config.json") == 0;
         const int n = snprintf(file, sizeof file, "%s%s", folder, name);
         found = read && n < (int)sizeof file && base_file_same(path, file);
     }
@@ -406,16 +421,36 @@ gyre_status_t pipe_source_check_input(const char *flag, const char *path, const 
     return base_file_same(path, read) ? refuse_output(flag, path, "", read) : GYRE_OK;
 }
 
-gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
-                                       const char *tokenizer)
+static gyre_status_t check_output(const char *flag, const char *path, const char *model,
+                                  const char *tokenizer, int weights)
 {
+    char at[PATH_MAX];
     struct stat info;
     const int is_folder = model && stat(model, &info) == 0 && S_ISDIR(info.st_mode);
-    gyre_status_t status = pipe_source_check_input(flag, path, model);
-    if (status == GYRE_OK && path && model && is_of_model(path, model, is_folder))
+    const char *name = path ? name_in_checkpoint(path, at) : NULL;
+    if (!path)
+        return GYRE_OK;
+    if (name && optim_snapshot_is_file(name))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--%s %s would replace a file of the checkpoint %s: name another file with --%s",
+                         flag, path, at, flag);
+    gyre_status_t status = weights ? GYRE_OK : pipe_source_check_input(flag, path, model);
+    if (status == GYRE_OK && model && is_of_model(path, model, is_folder, weights))
         return refuse_output(flag, path, is_folder ? "a file of " : "a file next to ", model);
     return status == GYRE_OK && is_tokenizer(path, tokenizer) ? refuse_output(flag, path, "", tokenizer)
                                                               : status;
+}
+
+gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
+                                       const char *tokenizer)
+{
+    return check_output(flag, path, model, tokenizer, 0);
+}
+
+gyre_status_t pipe_source_check_save(const char *flag, const char *path, const char *model,
+                                     const char *tokenizer)
+{
+    return check_output(flag, path, model, tokenizer, 1);
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */

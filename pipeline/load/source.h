@@ -35,10 +35,13 @@ gyre_status_t pipe_source_check_file(const char *path);
 gyre_status_t pipe_source_check_input(const char *flag, const char *path, const char *read);
 /* Before `path`, an output of option --`flag`, is written. INVALID: it would replace `model`, a file or a
  * folder of weights or adapters; a file directly in that folder that by its name is a model's
- * (model_hf_is_file), or next to that file and read with it; or the file of the tokenizer that `tokenizer`
- * names (model_tokenizer_open). Each path may be NULL. */
+ * (model_hf_is_file), or next to that file and read with it; the file of the tokenizer that `tokenizer`
+ * names (model_tokenizer_open); or a file of any checkpoint. Each path may be NULL. */
 gyre_status_t pipe_source_check_output(const char *flag, const char *path, const char *model,
                                        const char *tokenizer);
+/* The same of an output of weights, which may replace those of `model`, if these are one file. */
+gyre_status_t pipe_source_check_save(const char *flag, const char *path, const char *model,
+                                     const char *tokenizer);
 
 /* Before ranks open the same model: of a folder of checkpoints rank 0 chooses, since a run may write there
  * meanwhile; chosen and step are set. path NULL: nothing to choose. Collective; an error is that of every

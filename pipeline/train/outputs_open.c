@@ -84,8 +84,8 @@ static const char *data_file(const model_data_t *data, const char *path, const c
     return found;
 }
 
-/* No output is written over another one, or over what the run reads. Weights that were loaded may be
- * replaced. */
+/* No output is written over another one, or over what the run reads. The weights that were loaded
+ * may be replaced by those of --save. */
 static gyre_status_t check_apart(const train_run_t *run)
 {
     static const char text[] = "--%s %s and --%s %s are one file: name another with --%s";
@@ -103,8 +103,10 @@ static gyre_status_t check_apart(const train_run_t *run)
         const char *flag, *read = file[i].path ? data_file(run->data, file[i].path, &flag) : NULL;
         if (read)
             return gyre_fail(GYRE_ERR_INVALID, text, file[i].flag, file[i].path, flag, read, file[i].flag);
-        gyre_status_t status = pipe_source_check_output(
-            file[i].flag, file[i].path, file[i].path == o->save ? NULL : o->load, o->tokenizer);
+        gyre_status_t status =
+            file[i].path == o->save
+                ? pipe_source_check_save(file[i].flag, file[i].path, o->load, o->tokenizer)
+                : pipe_source_check_output(file[i].flag, file[i].path, o->load, o->tokenizer);
         if (status == GYRE_OK)
             status = pipe_source_check_output(file[i].flag, file[i].path, o->load_adapters, NULL);
         if (status != GYRE_OK)

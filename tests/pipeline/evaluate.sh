@@ -283,6 +283,16 @@ refused "--json ./some would replace some, which is read" --load run --json ./so
 refused "--logprobs ./one.safetensors would replace one.safetensors, which is read" --load one.safetensors --heads 4 --logprobs ./one.safetensors some
 "$B/bin/gyre-train" --data text --load one.safetensors --batch 4 --steps 0 --save folder/ --report none --sample-tokens 0 >train.log 2>&1 ||
     bad "gyre-train: $(tail -n 3 train.log)"
+# files of a checkpoint, also by a folder of checkpoints, through a link, or of one that is not loaded
+step=run/step-000000000006
+ln -s $step/index.json index-link.json
+for load in run $step "one.safetensors --heads 4"; do
+    # shellcheck disable=SC2086
+    refused "would replace a file of the checkpoint $PWD/$step" --load $load --json index-link.json some
+done
+refused "--logprobs $step/shard-00000.safetensors would replace a file" --load run --logprobs $step/shard-00000.safetensors some
+check "an output of one's own there is no file of it" "$EVAL" --load run --quiet --json $step/own-index.json some
+check "also the second time" "$EVAL" --load $step --quiet --json $step/own-index.json some
 refused "--json folder/config.json would replace a file of folder, which is read" --load folder --tokenizer bytes --json folder/config.json some
 refused "--logprobs folder/model.safetensors would replace a file of folder/, which is read" --load folder/ --tokenizer bytes \
     --logprobs folder/model.safetensors some

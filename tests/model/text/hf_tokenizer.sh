@@ -105,10 +105,26 @@ refused "--save merges.txt would replace gpt2:merges.txt" --model config.json --
 refused "--report whole/model.safetensors would replace whole/model.safetensors" --load whole/model.safetensors --heads 2 \
     --data model-json.gyt --report whole/model.safetensors
 for file in config.json tokenizer.json; do
-    refused "--report whole/$file would replace a file next to whole/model.safetensors, which is read" --load whole/model.safetensors --heads 2 \
-        --data model-json.gyt --report whole/$file
+    for output in report save; do
+        refused "--$output whole/$file would replace a file next to whole/model.safetensors, which is read" --load whole/model.safetensors \
+            --heads 2 --data model-json.gyt --$output whole/$file
+    done
+    refused "--save whole/$file would replace a file of whole, which is read" --load whole --data model-json.gyt --save whole/$file
 done
 diff -r model whole
+cp -r whole parts # one part of several is not all weights
+python3 - <<'PY'
+import json, os, struct
+os.rename("parts/model.safetensors", "parts/model-00001-of-00001.safetensors")
+with open("parts/model-00001-of-00001.safetensors", "rb") as f:
+    names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+json.dump({"weight_map": {n: "model-00001-of-00001.safetensors" for n in names if n != "__metadata__"}},
+          open("parts/model.safetensors.index.json", "w"))
+PY
+for file in model.safetensors.index.json model-00001-of-00001.safetensors; do
+    refused "--save parts/$file would replace a file of parts, which is read" --load parts --data model-json.gyt --save parts/$file
+done
+train --load parts --data model-json.gyt
 # but weights are replaced by new ones, and what a run has left there by that of the next
 for again in 1 2; do
     train --load whole --data model-json.gyt --report whole/report.html --log whole/log.jsonl --save whole/model.safetensors
