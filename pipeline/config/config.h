@@ -127,6 +127,9 @@ gyre_status_t train_config_read(train_config_t *options, const json_t *object, c
  * logged, `why` is empty. */
 gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]);
 
+/* device.c: INVALID: the device is a GPU, and a setting is for the CPU alone, which the message names. */
+gyre_status_t train_config_check_device(const train_config_t *options);
+
 /* The batch that the settings describe. */
 optim_batch_t train_config_batch(const train_config_t *options);
 

@@ -165,10 +165,6 @@ static gyre_status_t check_matmul(const train_config_t *o)
 {
     if (!o->matmul_type)
         return GYRE_OK;
-    if (o->device)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--matmul-type bf16 is for --device cpu: leave it out, a GPU with --precision bf16 "
-                         "multiplies bf16");
     if (o->precision != MODEL_BFLOAT16)
         return gyre_fail(
             GYRE_ERR_INVALID,
@@ -177,21 +173,6 @@ static gyre_status_t check_matmul(const train_config_t *o)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "--matmul-type bf16: %s: take --matmul-type fp32",
                          model_matmul_no_bf16());
     return GYRE_OK;
-}
-
-/* What a GPU's update cannot do. */
-static gyre_status_t check_update(const train_config_t *o)
-{
-    if (o->device && o->optimizer)
-        return gyre_fail(GYRE_ERR_INVALID, "--optimizer muon is for --device cpu: a GPU has AdamW alone");
-    const char *name = o->freeze     ? "freeze"
-                       : o->lora > 0 ? "lora"
-                       : o->lr_scale ? "lr-scale"
-                       : o->decay_on ? "decay-on"
-                                     : NULL;
-    return o->device && name ? gyre_fail(GYRE_ERR_INVALID,
-                                         "--%s is for --device cpu: a GPU updates all weights alike", name)
-                             : GYRE_OK;
 }
 
 static gyre_status_t check_activations(const train_config_t *o)
@@ -270,16 +251,9 @@ static void tell_rests(const train_config_t *o, const pipe_layout_t *l, const op
                     share, micro);
 }
 
-/* What threads and parts of sequences do not go with. */
+/* What ranks that share sequences do not go with. */
 static gyre_status_t check_parts(const train_config_t *o)
 {
-    if (o->threads > 0 && o->device)
-        return gyre_fail(GYRE_ERR_INVALID, "--threads %llu is for --device cpu: leave it out",
-                         (unsigned long long)o->threads);
-    if (o->sequence_parts > 1 && o->device)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--sequence-parts %llu is for --device cpu: leave it out, and --cp with it",
-                         (unsigned long long)o->sequence_parts);
     if (o->cp_attention && o->cp <= 1)
         return gyre_fail(GYRE_ERR_INVALID, "--cp-attention ring is for --cp 2 or more: leave it out");
     if (o->cp > 1 && o->batch_rampup)
@@ -290,14 +264,6 @@ static gyre_status_t check_parts(const train_config_t *o)
     return GYRE_OK;
 }
 
-/* What expert parallelism does not go with. */
-static gyre_status_t check_experts(const train_config_t *o)
-{
-    return o->ep > 1 && o->device ? gyre_fail(GYRE_ERR_INVALID, "--ep %llu is for --device cpu: leave it out",
-                                              (unsigned long long)o->ep)
-                                  : GYRE_OK;
-}
-
 /* Every rank knows the data, and the number of ranks. */
 gyre_status_t train_check_input(train_run_t *run)
 {
@@ -305,17 +271,15 @@ gyre_status_t train_check_input(train_run_t *run)
     size_t ranks = (size_t)gyre_comm_size(run->comm);
     const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
     const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
-    gyre_status_t status = check_precision(run->options);
+    gyre_status_t status = train_config_check_device(run->options);
+    if (status == GYRE_OK)
+        status = check_precision(run->options);
     if (status == GYRE_OK)
         status = check_matmul(run->options);
     if (status == GYRE_OK)
         status = check_activations(run->options);
     if (status == GYRE_OK)
-        status = check_update(run->options);
-    if (status == GYRE_OK)
         status = check_parts(run->options);
-    if (status == GYRE_OK)
-        status = check_experts(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)

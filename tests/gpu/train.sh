@@ -55,6 +55,8 @@ run "$EMULATED" "${SMALL[@]}" --device cuda --optimizer muon
 want "Muon" 2 '--optimizer muon is for --device cpu: a GPU has AdamW alone'
 run "$EMULATED" "${SMALL[@]}" --device cuda --ep 2
 want "expert parallelism" 2 '--ep 2 is for --device cpu: leave it out'
+run "$EMULATED" "${SMALL[@]}" --device cuda --offload "$W"
+want "state in a file" 2 '--offload is for --device cpu: leave it out'
 run "$EMULATED" "${SMALL[@]}" --device cuda --lr-scale '*=2'
 want "rates by name" 2 '--lr-scale is for --device cpu'
 

@@ -138,8 +138,16 @@ check "inputs of 12 layers less, and of 2 that come and go" \
     json 'json.load(open(sys.argv[1].replace("out.json", "full.json")))["worst_stage"]["activations"] - d["worst_stage"]["activations"] == (12 - 2) * 2 * 1024 * 768'
 run "$P" memory --trainer --device tpu
 want "another device" 2 '--device is cpu or cuda, not tpu'
-run "$P" memory --trainer --device cuda --threads 2
-want "threads of a GPU" 2 '--threads is for --device cpu'
+for flag in '--threads 2' '--sequence-parts 2' '--sequence-parts 2 --cp 2' '--offload /x' '--lora 8' '--optimizer muon' '--freeze x' \
+    "--recipe $R/mixtral-8x7b.json --scale tiny --ep 2" '--matmul-type bf16'; do
+    # shellcheck disable=SC2086
+    run "$P" memory --trainer --device cuda $flag
+    case $flag in
+    --recipe*) named=--ep ;;
+    *) named=${flag%% *} ;;
+    esac
+    want "$flag on a GPU" 2 "$named.* is for --device cpu: "
+done
 run "$P" memory --trainer --device cuda --offload-activations
 want "activations that are not put off" 2 '--offload-activations needs --device cuda and --recompute full'
 run "$P" memory --trainer --device cuda --dtype fp16

@@ -304,6 +304,23 @@ static size_t trainer_bucket(const given_t *g)
     return bytes;
 }
 
+/* As gyre-train would with these flags. */
+static gyre_status_t check_device(const given_t *g, const plan_question_t *q)
+{
+    const pipe_recipe_t *r = &q->recipe;
+    char given[] = ""; /* whether, not what */
+    const train_config_t run = {.device = q->own.device,
+                                .threads = plan_given_count(g, THREADS, 0),
+                                .sequence_parts = r->batch.parts,
+                                .ep = r->layout.ep,
+                                .matmul_type = q->own.matmul_bf16,
+                                .optimizer = r->optimizer.muon,
+                                .offload = g->is[OFFLOAD] ? given : NULL,
+                                .freeze = g->is[FREEZE] ? given : NULL,
+                                .lora = q->own.lora.rank};
+    return train_config_check_device(&run);
+}
+
 /* Flags that only a run of gyre-train has. */
 static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
 {
@@ -335,11 +352,8 @@ static int apply_trainer(const char *what, const given_t *g, plan_question_t *q)
     if (q->trainer && q->rows)
         return plan_usage(what, "--%s is of one run, and --rows are runs of other software: leave one out",
                           g->is[LORA] ? "lora" : "trainer");
-    if (q->own.device && (g->is[THREADS] || q->own.matmul_bf16 || g->is[FREEZE]))
-        return plan_usage(what, "--%s is for --device cpu: leave it out",
-                          g->is[THREADS]  ? "threads"
-                          : g->is[FREEZE] ? "freeze"
-                                          : "matmul-type");
+    if (check_device(g, q) != GYRE_OK)
+        return PLAN_USAGE;
     if (g->is[FREEZE] && g->is[LORA])
         return plan_usage(what,
                           "--lora and --freeze exclude each other: adapters leave all weights as they are");
