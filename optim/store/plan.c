@@ -298,7 +298,7 @@ static gyre_status_t finish(zero_plan_t *plan)
     if (plan->gathers || plan->expands)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
     if (plan->gathers && (plan->expands || !c->keep))
-        plan->landing = two;
+        plan->landing = plan->expands ? zero_plan_room(plan->max_unit) : two;
     if (plan->expands)
         plan->expanded = c->keep ? plan->params->grad_total : plan->max_unit;
     return GYRE_OK;

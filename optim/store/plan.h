@@ -70,8 +70,9 @@ typedef struct {
     zero_pool_t *pool;       /* [pools], the longest buffers first: those of the first hold max_bucket */
     size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
     size_t entries; /* units that are held at a time: all with config.keep, else one and the next */
-    /* elements, as weights are held, in which units arrive that are gathered: any two next to each other
-     * (zero_plan_room); 0: none are, or each has a place of its own */
+    /* elements, as weights are held, in which units arrive that are gathered (zero_plan_room): any two next
+     * to each other; with `expands` one, since what is in use is in `expanded`. 0: none are, or each has a
+     * place of its own */
     size_t landing;
     /* elements of fp32 of what is in use; keep: of each unit. 0: the model is given what arrives */
     size_t expanded;

@@ -140,8 +140,8 @@ static void test_buffers(void **unused)
         }
 }
 
-/* Gathered weights: two units next to each other as they travel, and of 16 bits the one in use in fp32. A
- * model whose embedding is many times a layer does not hold two as long as the embedding. */
+/* Gathered weights: two units next to each other as they travel; of 16 bits one, and the one in use in fp32,
+ * unless the device takes 16 bits. A model whose embedding is many times a layer does not hold two as long as the embedding. */
 static void test_gathered(void **unused)
 {
     (void)unused;
@@ -154,15 +154,17 @@ static void test_gathered(void **unused)
         layer += params->row[r].layer == 0 ? params->row[r].count : 0;
         ends += params->row[r].layer < 0 ? params->row[r].count : 0;
     }
-    for (int half = 0; half < 2; half++)
+    for (int of = 0; of < 3; of++) /* fp32, bf16, bf16 on a GPU */
         for (int keep = 0; keep < 2; keep++) {
             const optim_zero_config_t c = {.stage = 3,
                                            .share = 1,
                                            .bucket_bytes = 4096,
                                            .keep = keep,
-                                           .precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32};
-            const size_t all = params->grad_total * sizeof(float), two = (ends + layer) * (half ? 2 : 4);
-            const size_t want = keep ? all + (half ? two : 0) : two + (half ? ends * sizeof(float) : 0);
+                                           .on_device = of == 2,
+                                           .precision = of ? MODEL_BFLOAT16 : MODEL_FLOAT32};
+            const size_t bits = of ? 2 : 4, all = params->grad_total;
+            const size_t want = of == 1 ? ends * bits + (keep ? all : ends) * sizeof(float)
+                                        : (keep ? all : ends + layer) * bits;
             size_t bytes[OPTIM_MEMORY_KINDS];
             assert_int_equal(optim_zero_predict(params, &c, 2, 0, 1, bytes, NULL), GYRE_OK);
             assert_in_range(bytes[OPTIM_MEMORY_GATHERED], want, want + room * sizeof(float));
