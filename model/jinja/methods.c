@@ -353,8 +353,8 @@ static void escape_of(const json_form_t *form, uint32_t c, const char *bytes, si
     if (form->ascii && c > 0xFFFF)
         snprintf(out, 16, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10),
                  0xDC00 + (unsigned)((c - 0x10000) & 0x3FF));
-    else if (c < 0x20 || (form->ascii && (c > 0x7E)))
-        snprintf(out, 16, c == 0x7F ? "\x7F" : "\\u%04x", (unsigned)c);
+    else if (c < 0x20 || (form->ascii && c > 0x7E))
+        snprintf(out, 16, "\\u%04x", (unsigned)c);
     for (size_t k = 0; known[k]; k += 2)
         if ((uint32_t)known[k] == c)
             snprintf(out, 16, "\\%c", known[k + 1]);

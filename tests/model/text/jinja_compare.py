@@ -138,7 +138,7 @@ PROGRAMS = {
 
 
 def say(rng):
-    words = ["x", "caf\u00e9", " ", "\n", "\u3000", "</think>", "<|end|>", "{{ a }}", "'\"\\", "\u4e2d\u6587", "A.b"]
+    words = ["x", "\x7f", "caf\u00e9", " ", "\n", "\u3000", "</think>", "<|end|>", "{{ a }}", "'\"\\", "\u4e2d\u6587", "A.b"]
     return "".join(rng.choice(words) for _ in range(rng.randint(0, 5)))
 
 

@@ -103,6 +103,7 @@ static void writes(void **state)
         {"{{ {'b': [1, 2], 'a': 'é\u2028\U0001f600'} | tojson(ensure_ascii=true, separators=(',', ':'), "
          "sort_keys=true) }}",
          "{\"a\":\"\\u00e9\\u2028\\ud83d\\ude00\",\"b\":[1,2]}"},
+        {"{{ '\x7f' | tojson }}{{ '\x7f' | tojson(ensure_ascii=true) }}", "\"\x7f\"\"\\u007f\""},
         {"{{ {'b': [1]} | tojson(indent=1, separators=(';', '=')) }}", "{\n \"b\"=[\n  1\n ]\n}"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         jinja_output_t out = {0};
