@@ -24,12 +24,13 @@ static gyre_status_t read_arguments(json_t *function)
     const size_t bytes = json_string_length(given);
     json_error_t error;
     int lacks = 0;
+    json_t *made = NULL;
     if (json_is_object(given))
         return GYRE_OK;
-    json_t *made = !json_is_string(given) ? NULL
-                   : bytes == 0
-                       ? json_object()
-                       : base_json_text_with(json_string_value(given), bytes, JSON_ALLOW_NUL, &error, &lacks);
+    if (!given || json_is_null(given) || (json_is_string(given) && bytes == 0))
+        lacks = !(made = json_object());
+    else if (json_is_string(given))
+        made = base_json_text_with(json_string_value(given), bytes, JSON_ALLOW_NUL, &error, &lacks);
     if (json_is_object(made))
         return json_object_set_new(function, "arguments", made) == 0 ? GYRE_OK : no_memory();
     json_decref(made);

@@ -546,6 +546,8 @@ static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char
     "{{ '<s>user' + m.content + '<|im_end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}"        \
     "{{ '<s>assistant' }}{% endif %}"
 
+#define ASKED "{\"role\": \"user\", \"content\": \"he\"}"
+
 static void tools(void **state)
 {
     (void)state;
@@ -581,6 +583,11 @@ static void tools(void **state)
          "{{ {'user': '<s>', 'tool': '<eos>', 'assistant': '<bos>'}[m.role] + m.content }}{% endif %}"
          "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}",
          TALK("{}"), NULL, "#<s>he#<bos>[the{}#</think>\n]<eos><s>1#<bos>[and]"},
+        {MISTRAL,
+         "[" ASKED ", {\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"the\"}}]}]",
+         NULL, "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]"},
+        {MISTRAL, TALK("null"), NULL,
+         "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]<<s>1>[and#</s>]"},
         /* answers that are not learned, as data says */
         {HERMES, WEIGHTS, NULL,
          "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\nthe#<|im_end|>\n#<|im_start|>user\nhe"
