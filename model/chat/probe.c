@@ -115,17 +115,29 @@ static gyre_status_t find_turn(model_chat_t *chat)
 
 /* ---- tools --------------------------------------------------------------------------------------------- */
 
-/* A program that does not write them writes the same without. One that refuses this list may take others. */
+static int same_text(const jinja_output_t *a, const jinja_output_t *b)
+{
+    return a->bytes == b->bytes && (a->bytes == 0 || memcmp(a->text, b->text, a->bytes) == 0);
+}
+
+/* A program that does not write them writes the same without. One that refuses this list may take others, and
+ * some write them in the message of the system, if there is one. */
 static gyre_status_t find_tools(model_chat_t *chat, const json_t *tools)
 {
-    jinja_output_t with, without = {0};
-    gyre_status_t status = probe(chat, "u", tools, &with);
-    if (status == GYRE_OK)
-        status = probe(chat, "u", NULL, &without);
-    chat->takes_tools =
-        with.bytes == 0 || with.bytes != without.bytes || memcmp(with.text, without.text, with.bytes) != 0;
-    jinja_output_free(&with);
-    jinja_output_free(&without);
+    static const char *const roles[] = {"u", "su"};
+    gyre_status_t status = GYRE_OK;
+    int same = 0;
+    for (size_t i = 0; status == GYRE_OK && i < sizeof roles / sizeof *roles; i++) {
+        jinja_output_t with, without = {0};
+        status = probe(chat, roles[i], tools, &with);
+        if (status == GYRE_OK)
+            status = probe(chat, roles[i], NULL, &without);
+        chat->takes_tools |= !same_text(&with, &without);
+        same |= without.bytes > 0;
+        jinja_output_free(&with);
+        jinja_output_free(&without);
+    }
+    chat->takes_tools |= !same; /* it refuses these conversations */
     return status;
 }
 

@@ -547,6 +547,7 @@ static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char
     "{{ '<s>assistant' }}{% endif %}"
 
 #define ASKED "{\"role\": \"user\", \"content\": \"he\"}"
+#define SAID  "{\"role\": \"assistant\", \"content\": \"and\"}"
 
 static void tools(void **state)
 {
@@ -588,6 +589,11 @@ static void tools(void **state)
          NULL, "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]"},
         {MISTRAL, TALK("null"), NULL,
          "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]<<s>1>[and#</s>]"},
+        /* tools in the system's message, where there is one */
+        {"{% for m in messages %}{{ m.content }}{% if m.role == 'system' and tools %}{{ tools|tojson }}"
+         "{% endif %}</s>{% endfor %}",
+         "[{\"role\": \"system\", \"content\": \"a\"}, " ASKED ", " SAID "]", TOOLS,
+         "a[{\"type\": \"function\", \"function\": {\"name\": \"<s>\"}}]#</s>he#</s>[and#</s>]"},
         /* answers that are not learned, as data says */
         {HERMES, WEIGHTS, NULL,
          "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\nthe#<|im_end|>\n#<|im_start|>user\nhe"
