@@ -17,6 +17,12 @@ const json_t *chat_calls(const json_t *message)
     return json_is_null(calls) ? NULL : calls;
 }
 
+const char *chat_role_of(const json_t *messages, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return role ? role : "";
+}
+
 /* Arguments that are a text become the object that it spells; none at all are an empty object. */
 static gyre_status_t read_arguments(json_t *function)
 {

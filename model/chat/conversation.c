@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/chat/conversation.c: a template's program writes a conversation; what it wrote becomes ids, around
- * the tokens of the template; which of these are learned. */
+ * the tokens of the template. */
 #include "model/chat/conversation.h"
 
 #include <limits.h>
@@ -243,153 +243,6 @@ void model_chat_destroy(model_chat_t *chat)
     free(chat);
 }
 
-/* ---- what is learned ----------------------------------------------------------------------------------- */
-
-/* Where the answer whose first character is at `at` begins: after the template's beginning of an answer, if
- * that stands between the message before and it. SIZE_MAX: it does not. */
-static size_t after_prompt(const model_chat_t *chat, const jinja_output_t *out, size_t at)
-{
-    size_t from = at;
-    while (from > 0 && out->from[from - 1] == 0)
-        from--;
-    for (int i = 0; i < CHAT_PROMPTS; i++) {
-        const size_t n = chat->prompt[i] ? strlen(chat->prompt[i]) : 0;
-        for (size_t end = at; n > 0 && end >= from + n; end--)
-            if (memcmp(out->text + end - n, chat->prompt[i], n) == 0)
-                return end;
-    }
-    return SIZE_MAX;
-}
-
-/* The end of the answer that has its last character before `at`: after the token that follows. */
-static size_t answer_end(const model_chat_t *chat, const jinja_output_t *out, size_t at)
-{
-    size_t end = at;
-    uint32_t c;
-    for (size_t n; end < out->bytes && out->from[end] == 0; end += n) {
-        n = base_utf8_decode((const unsigned char *)out->text + end, out->bytes - end, &c);
-        if (n == 0 || !base_utf8_is_space(c))
-            break;
-    }
-    const model_symbol_t *one = chat_symbol_at(chat, out->text + end, out->bytes - end, out->from + end);
-    return one ? end + one->count : at;
-}
-
-/* What the template writes in the turn of a message before its first character, and after its last one: in
- * an answer with calls it belongs to these. */
-static size_t turn_begin(const model_chat_t *chat, const jinja_output_t *out, uint32_t message, size_t at)
-{
-    const size_t header = chat->header ? strlen(chat->header) : 0;
-    size_t from = at;
-    while (from > 0 && out->from[from - 1] == 0 && out->turn[from - 1] == message)
-        from--;
-    return at - from >= header && memcmp(out->text + from, chat->header ? chat->header : "", header) == 0
-               ? from + header
-               : from;
-}
-
-static size_t turn_end(const model_chat_t *chat, const jinja_output_t *out, uint32_t message, size_t at,
-                       size_t most)
-{
-    size_t end = at, last = at;
-    while (end < most && out->from[end] == 0 && out->turn[end] == message)
-        end++;
-    for (size_t i = at; i < end;) {
-        const model_symbol_t *one = chat_symbol_at(chat, out->text + i, end - i, out->from + i);
-        i += one ? one->count : 1;
-        last = one ? i : last;
-    }
-    return chat->ends && last > at ? last : answer_end(chat, out, end);
-}
-
-/* Of a message's own characters. */
-typedef struct {
-    size_t begin, end;
-    int own;    /* 1: in its turn; 0: others alone, such as the name of a call that its answer repeats */
-    int shared; /* 1: its turn has characters of others, too */
-} place_t;
-
-/* `place` [messages + 2], zeros: of the program, of each message, of the tools. */
-static void find_places(const jinja_output_t *out, place_t *place)
-{
-    for (size_t at = 0; at < out->bytes; at++) {
-        place_t *of = &place[out->from[at]];
-        const int own = out->turn[at] == out->from[at];
-        place[out->turn[at]].shared |= out->from[at] > 0 && !own;
-        if (own > of->own)
-            *of = (place_t){.own = 1, .shared = of->shared};
-        if (own < of->own)
-            continue;
-        of->begin = of->end ? of->begin : at;
-        of->end = at + 1;
-    }
-}
-
-/* A turn that goes on with the results of its calls, as Gemma 4's does, ends where the conversation up to it
- * ends, too. *most: bytes of the output that are the same then. */
-static gyre_status_t find_end(const model_chat_t *chat, const json_t *messages, const json_t *tools,
-                              uint32_t message, const jinja_output_t *out, size_t *most)
-{
-    jinja_output_t until = {0};
-    json_t *first = json_array();
-    gyre_status_t status = first ? GYRE_OK : no_memory();
-    for (uint32_t i = 0; status == GYRE_OK && i < message; i++)
-        if (json_array_append(first, json_array_get(messages, i)) != 0)
-            status = no_memory();
-    if (status == GYRE_OK)
-        status = chat_render(chat, first, tools, &until);
-    for (*most = 0; *most < until.bytes && *most < out->bytes && until.text[*most] == out->text[*most];)
-        ++*most;
-    *most = status == GYRE_OK ? *most : out->bytes;
-    json_decref(first);
-    jinja_output_free(&until);
-    return status == GYRE_ERR_INVALID ? GYRE_OK : status;
-}
-
-/* 1: data says that the message is not learned, as OpenAI's format does. */
-static int is_weightless(const json_t *message)
-{
-    const json_t *weight = json_object_get(message, "weight");
-    return json_is_number(weight) && !(json_number_value(weight) > 0);
-}
-
-/* Takes from blocks that say themselves what is learned the turns of such messages. */
-static void unmark(const json_t *messages, jinja_output_t *out)
-{
-    for (size_t at = 0; at < out->bytes; at++) {
-        const uint32_t of = out->from[at] > 0 ? out->from[at] : out->turn[at];
-        if (of > 0 && is_weightless(json_array_get(messages, of - 1)))
-            out->generated[at] = 0;
-    }
-}
-
-/* Marks in out->generated what is learned. */
-static gyre_status_t mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
-                                  place_t *place, jinja_output_t *out)
-{
-    gyre_status_t status = GYRE_OK;
-    for (uint32_t i = 1; status == GYRE_OK && i <= json_array_size(messages); i++) {
-        const json_t *message = json_array_get(messages, i - 1);
-        const char *role = json_string_value(json_object_get(message, "role"));
-        if (!role || strcmp(role, "assistant") != 0 || !place[i].end || is_weightless(message))
-            continue;
-        const int calls = chat_calls(message) != NULL;
-        size_t most = out->bytes;
-        if (calls && place[i].shared) {
-            status = find_end(chat, messages, tools, i, out, &most);
-            for (place[i].end = most; place[i].end > place[i].begin && out->from[place[i].end - 1] != i;)
-                place[i].end--;
-        }
-        size_t begin = after_prompt(chat, out, place[i].begin);
-        if (begin == SIZE_MAX)
-            begin = calls ? turn_begin(chat, out, i, place[i].begin) : place[i].begin;
-        const size_t end =
-            calls ? turn_end(chat, out, i, place[i].end, most) : answer_end(chat, out, place[i].end);
-        memset(out->generated + begin, 1, end - begin);
-    }
-    return status;
-}
-
 /* ---- ids ----------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -468,12 +321,6 @@ static gyre_status_t add_output(run_t *run, const model_chat_t *chat, const jinj
 
 /* ---- what templates do not write ----------------------------------------------------------------------- */
 
-static const char *role_of(const json_t *messages, size_t i)
-{
-    const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-    return role ? role : "";
-}
-
 /* Roles that every template has, but for system. */
 static int is_plain(const char *role)
 {
@@ -486,11 +333,11 @@ static gyre_status_t check_talk(const model_chat_t *chat, const json_t *messages
         return gyre_fail_quiet(GYRE_ERR_INVALID, "the conversation has \"tools\", which %s does not write",
                                chat->name);
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        if (chat->named && !is_plain(role_of(messages, i)))
+        if (chat->named && !is_plain(chat_role_of(messages, i)))
             return gyre_fail_quiet(
                 GYRE_ERR_INVALID,
                 "message %zu: %s does not write the role '%.60s': the program of a model's folder may", i + 1,
-                chat->name, role_of(messages, i));
+                chat->name, chat_role_of(messages, i));
         if (chat_calls(json_array_get(messages, i)) && !chat->takes_calls)
             return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: %s does not write \"tool_calls\"%s%s",
                                    i + 1, chat->name, chat->why ? ": " : "", chat->why ? chat->why : "");
@@ -499,14 +346,15 @@ static gyre_status_t check_talk(const model_chat_t *chat, const json_t *messages
 }
 
 /* Some programs pass over messages of a role that they do not know. */
-static gyre_status_t check_written(const model_chat_t *chat, const json_t *messages, const place_t *place)
+static gyre_status_t check_written(const model_chat_t *chat, const json_t *messages,
+                                   const chat_place_t *place)
 {
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *content = json_object_get(json_array_get(messages, i), "content");
         const char *text = json_is_string(content) ? json_string_value(content) : "";
-        if (!is_plain(role_of(messages, i)) && !place[i + 1].end && text[strspn(text, " \t\r\n")])
+        if (!is_plain(chat_role_of(messages, i)) && !place[i + 1].end && text[strspn(text, " \t\r\n")])
             return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: %s writes nothing of the role '%.60s'",
-                                   i + 1, chat->name, role_of(messages, i));
+                                   i + 1, chat->name, chat_role_of(messages, i));
     }
     return GYRE_OK;
 }
@@ -516,9 +364,9 @@ static gyre_status_t refused(const model_chat_t *chat, const json_t *messages, g
 {
     status = of_template(chat->name, status);
     for (size_t i = 0; status == GYRE_ERR_INVALID && i < json_array_size(messages); i++)
-        if (!is_plain(role_of(messages, i)))
+        if (!is_plain(chat_role_of(messages, i)))
             return gyre_fail_quiet(status, "%s (message %zu has the role '%.60s')", gyre_last_error(), i + 1,
-                                   role_of(messages, i));
+                                   chat_role_of(messages, i));
     return status;
 }
 
@@ -527,20 +375,20 @@ static gyre_status_t encode(const model_chat_t *chat, model_encoder_t *encoder, 
 {
     jinja_output_t text = {0};
     run_t run = {.encoder = encoder, .out = out, .first = out->count};
-    place_t *place = NULL;
+    chat_place_t *place = NULL;
     gyre_status_t status = chat_render(chat, messages, tools, &text);
     if (status != GYRE_OK)
         return refused(chat, messages, status);
     if (!(place = calloc(json_array_size(messages) + 2, sizeof *place)))
         status = no_memory();
     if (status == GYRE_OK) {
-        find_places(&text, place);
+        chat_find_places(&text, place);
         status = check_written(chat, messages, place);
     }
     if (status == GYRE_OK && !jinja_marks(chat->program))
-        status = mark_answers(chat, messages, tools, place, &text);
+        status = chat_mark_answers(chat, messages, tools, place, &text);
     else if (status == GYRE_OK)
-        unmark(messages, &text);
+        chat_unmark(messages, &text);
     model_encoder_refuse(encoder, chat->own, chat->owns);
     if (status == GYRE_OK)
         status = add_output(&run, chat, &text);

@@ -24,6 +24,13 @@ typedef struct {
 
 enum { CHAT_PROMPTS = 2 };
 
+/* The place of a message's own characters in the output. */
+typedef struct {
+    size_t begin, end;
+    int own;    /* 1: in its turn; 0: others alone, such as the name of a call that its answer repeats */
+    int shared; /* 1: its turn has characters of others, too */
+} chat_place_t;
+
 struct model_chat {
     jinja_program_t *program;
     json_t *variables;
@@ -64,8 +71,18 @@ gyre_status_t chat_render(const model_chat_t *chat, const json_t *messages, cons
 /* probe.c: runs small conversations to find what the program does. NO_MEMORY. */
 gyre_status_t chat_probe(model_chat_t *chat);
 
+/* learned.c: fills `place` [messages + 2], zeros: of the program, of each message, of the tools. */
+void chat_find_places(const jinja_output_t *out, chat_place_t *place);
+/* Marks in out->generated what is learned. NO_MEMORY. */
+gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
+                                chat_place_t *place, jinja_output_t *out);
+/* Takes the turns of messages with a weight of 0 from blocks that say themselves what is learned. */
+void chat_unmark(const json_t *messages, jinja_output_t *out);
+
 /* calls.c: "tool_calls" of a message; NULL: it has none. */
 const json_t *chat_calls(const json_t *message);
+/* Message i's role; "": it has none. */
+const char *chat_role_of(const json_t *messages, size_t i);
 /* A copy of messages in that shape, without keys that are null. FORMAT: a call is none; NO_MEMORY. */
 gyre_status_t chat_shaped(const json_t *messages, const chat_shape_t *shape, json_t **out);
 
