@@ -52,8 +52,8 @@ void model_chat_destroy(model_chat_t *chat);
  * looks at; keys that are null are absent. An answer may have "tool_calls", as OpenAI's format or
  * `transformers` have them, and no content. `tools`: what may be called, a list; NULL: nothing. Learned are
  * the answers, each with the token that ends it, but those with a "weight" of 0. INVALID: the template
- * refuses it, or does not write its roles, tools or calls. FORMAT: a call is none. NO_MEMORY. Threads may
- * share a chat, not an encoder. */
+ * refuses it, or does not write its roles, tools or calls, or where these end is not known. FORMAT: a call is
+ * none. NO_MEMORY. Threads may share a chat, not an encoder. */
 gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
                                 const json_t *tools, model_ids_t *out);
 

@@ -73,7 +73,7 @@ gyre_status_t chat_probe(model_chat_t *chat);
 
 /* learned.c: fills `place` [messages + 2], zeros: of the program, of each message, of the tools. */
 void chat_find_places(const jinja_output_t *out, chat_place_t *place);
-/* Marks in out->generated what is learned. NO_MEMORY. */
+/* Marks in out->generated what is learned. INVALID: where calls end is not known; NO_MEMORY. */
 gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
                                 chat_place_t *place, jinja_output_t *out);
 /* Takes the turns of messages with a weight of 0 from blocks that say themselves what is learned. */

@@ -84,25 +84,65 @@ void chat_find_places(const jinja_output_t *out, chat_place_t *place)
     }
 }
 
-/* A turn that goes on with the results of its calls, as Gemma 4's does, ends where the conversation up to it
- * ends, too. *most: bytes of the output that are the same then. */
+/* The conversation without the results that follow a call, or without all that follows. NULL: no memory. */
+static json_t *without_results(const json_t *messages, uint32_t message, int all)
+{
+    json_t *list = json_array();
+    int results = 1;
+    for (uint32_t i = 0; list && i < json_array_size(messages); i++) {
+        results &= i < message || strcmp(chat_role_of(messages, i), "tool") == 0;
+        if (i >= message && (all || results))
+            continue;
+        if (json_array_append(list, json_array_get(messages, i)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static size_t next_of_turn(const jinja_output_t *out, uint32_t message, size_t at)
+{
+    while (at < out->bytes && out->turn[at] != message)
+        at++;
+    return at;
+}
+
+/* How far the turn of a message is the same in `out` and in `other`, of a shorter conversation. 0: the
+ * message goes on there. */
+static size_t same_turn(const jinja_output_t *out, const jinja_output_t *other, uint32_t message)
+{
+    size_t most = 0, at = next_of_turn(out, message, 0), there = next_of_turn(other, message, 0);
+    while (at < out->bytes && there < other->bytes && out->text[at] == other->text[there]) {
+        most = at + 1;
+        at = next_of_turn(out, message, at + 1);
+        there = next_of_turn(other, message, there + 1);
+    }
+    for (; there < other->bytes; there++)
+        if (other->turn[there] == message && other->from[there] == message)
+            return 0;
+    return most;
+}
+
+/* A turn that goes on with the results of its calls, as Gemma 4's does, ends where it ends without these.
+ * Programs look at the rest of the conversation for what they write of thoughts, so it stays. If they refuse
+ * that, it goes, too. *most: bytes of the output up to there; 0: it is not known. */
 static gyre_status_t find_end(const model_chat_t *chat, const json_t *messages, const json_t *tools,
                               uint32_t message, const jinja_output_t *out, size_t *most)
 {
-    jinja_output_t until = {0};
-    json_t *first = json_array();
-    gyre_status_t status = first ? GYRE_OK : no_memory();
-    for (uint32_t i = 0; status == GYRE_OK && i < message; i++)
-        if (json_array_append(first, json_array_get(messages, i)) != 0)
-            status = no_memory();
-    if (status == GYRE_OK)
-        status = chat_render(chat, first, tools, &until);
-    for (*most = 0; *most < until.bytes && *most < out->bytes && until.text[*most] == out->text[*most];)
-        ++*most;
-    *most = status == GYRE_OK ? *most : out->bytes;
-    json_decref(first);
-    jinja_output_free(&until);
-    return status == GYRE_ERR_INVALID ? GYRE_OK : status;
+    *most = 0;
+    for (int all = 0; *most == 0 && all < 2; all++) {
+        jinja_output_t other = {0};
+        json_t *fewer = without_results(messages, message, all);
+        const gyre_status_t status = fewer ? chat_render(chat, fewer, tools, &other) : no_memory();
+        if (status == GYRE_OK)
+            *most = same_turn(out, &other, message);
+        json_decref(fewer);
+        jinja_output_free(&other);
+        if (status == GYRE_ERR_NO_MEMORY)
+            return status;
+    }
+    return GYRE_OK;
 }
 
 /* 1: data says that the message is not learned, as OpenAI's format does. */
@@ -121,22 +161,38 @@ void chat_unmark(const json_t *messages, jinja_output_t *out)
     }
 }
 
+/* Where an answer with calls ends. *most: what follows of its turn ends there. INVALID: it is not known. */
+static gyre_status_t end_calls(const model_chat_t *chat, const json_t *messages, const json_t *tools,
+                               uint32_t message, const jinja_output_t *out, chat_place_t *place, size_t *most)
+{
+    *most = out->bytes;
+    if (!place->shared)
+        return GYRE_OK;
+    const gyre_status_t status = find_end(chat, messages, tools, message, out, most);
+    for (place->end = *most; place->end > place->begin && out->from[place->end - 1] != message;)
+        place->end--;
+    return status != GYRE_OK || place->end > place->begin
+               ? status
+               : gyre_fail_quiet(GYRE_ERR_INVALID,
+                                 "message %u: where its \"tool_calls\" end is not known: %s writes their "
+                                 "results in its turn, and another turn without them",
+                                 message, chat->name);
+}
+
 gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
                                 chat_place_t *place, jinja_output_t *out)
 {
-    gyre_status_t status = GYRE_OK;
-    for (uint32_t i = 1; status == GYRE_OK && i <= json_array_size(messages); i++) {
+    for (uint32_t i = 1; i <= json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i - 1);
-        const char *role = json_string_value(json_object_get(message, "role"));
-        if (!role || strcmp(role, "assistant") != 0 || !place[i].end || is_weightless(message))
+        if (strcmp(chat_role_of(messages, i - 1), "assistant") != 0 || !place[i].end ||
+            is_weightless(message))
             continue;
         const int calls = chat_calls(message) != NULL;
-        size_t most = out->bytes;
-        if (calls && place[i].shared) {
-            status = find_end(chat, messages, tools, i, out, &most);
-            for (place[i].end = most; place[i].end > place[i].begin && out->from[place[i].end - 1] != i;)
-                place[i].end--;
-        }
+        size_t most = 0;
+        const gyre_status_t status =
+            calls ? end_calls(chat, messages, tools, i, out, &place[i], &most) : GYRE_OK;
+        if (status != GYRE_OK)
+            return status;
         size_t begin = after_prompt(chat, out, place[i].begin);
         if (begin == SIZE_MAX)
             begin = calls ? turn_begin(chat, out, i, place[i].begin) : place[i].begin;
@@ -144,5 +200,5 @@ gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages
             calls ? turn_end(chat, out, i, place[i].end, most) : answer_end(chat, out, place[i].end);
         memset(out->generated + begin, 1, end - begin);
     }
-    return status;
+    return GYRE_OK;
 }

@@ -64,7 +64,7 @@ LEARNED = {
 }
 
 
-# The constructs for tools of: Qwen2.5 and 3, Llama 3.1 to 3.3, gpt-oss, Mistral.
+# The constructs for tools of: Qwen2.5 and 3, Llama 3.1 to 3.3, gpt-oss, Mistral, Gemma 4.
 TOOL_PROGRAMS = {
     "qwen": """{%- if tools %}{{- '<|im_start|>system\n' }}{%- if messages[0].role == 'system' %}{{- messages[0].content + '\n\n' }}{%- endif %}
 {{- "# Tools\n<tools>" }}{%- for tool in tools %}{{- "\n" }}{{- tool | tojson }}{%- endfor %}{{- "\n</tools><|im_end|>\n" }}
@@ -158,11 +158,29 @@ TOOL_PROGRAMS = {
         {{- '[TOOL_RESULTS] {"content": ' + message.content|string + ', "call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
     {%- else %}{{- raise_exception("Only user and assistant roles are supported!") }}{%- endif %}
 {%- endfor %}""",
+    "gemma": """{{- bos_token }}{%- set ns = namespace(last=-1) %}
+{%- for message in messages %}{%- if message.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {{- '<|turn>model\n' }}
+        {%- if message.reasoning and loop.index0 > ns.last %}{{- '<|channel>thought\n' + message.reasoning + '<channel|>' }}{%- endif %}
+        {%- for call in message.tool_calls %}{{- '<|tool_call>call:' + call.function.name + call.function.arguments | tojson + '<tool_call|>' }}{%- endfor %}
+        {%- if message.tool_calls %}
+            {{- '<|tool_response>' }}
+            {%- for k in range(loop.index, messages | length) %}
+                {%- if messages[k].role != 'tool' %}{%- break %}{%- endif %}
+                {{- 'response:' + message.tool_calls[0].function.name + '{' + messages[k].content + '}<tool_response|>' }}
+            {%- endfor %}
+        {%- else %}{{- message.content + '<turn|>\n' }}{%- endif %}
+    {%- elif message.role != 'tool' %}{{- '<|turn>' + message.role + '\n' + message.content + '<turn|>\n' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|turn>model\n' }}{%- endif %}""",
 }
 LEARNED_OF_TOOLS = {
     "qwen": r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)",
     "llama": r"<\|head\|>assistant<\|end_head\|>\n\n(.*?<\|eot\|>)",
     "harmony": r"<\|start\|>assistant(.*?(?:<\|return\|>|<\|call\|>|final<\|message\|>.*?<\|end\|>))",
+    "gemma": r"<\|turn>model\n(.*?(?:<\|tool_response>|<turn\|>))",
     "mistral": r"(\[TOOL_CALLS\].*?</s>)|(?:\[/INST\]|\[/TOOL_RESULTS\])((?!\[TOOL_).*?</s>)",
 }
 
@@ -182,7 +200,7 @@ def tool_talk(rng, words, several):
             calls = [{"id": f"call{rng.randint(10000, 99999)}", "type": "function",
                       "function": {"name": rng.choice(["weather", "find_it"]), "arguments": {key: value(2) for key in ("a", "b b")[:rng.randint(0, 2)]}}}
                      for _ in range(rng.randint(1, 2) if several else 1)]
-            out.append({"role": "assistant", "tool_calls": calls})
+            out.append({"role": "assistant", "tool_calls": calls, **({"reasoning": say(rng, words)} if rng.random() < 0.5 else {})})
             out += [{"role": "tool", "tool_call_id": call["id"], "content": say(rng, words)} for call in calls]
         out.append({"role": "assistant", "content": rng.choice(words) + say(rng, words)})
     return out
@@ -280,7 +298,8 @@ class Comparison:
             file.write(text_of)
         with open(os.path.join(self.folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
             json.dump({"bos_token": "<s>", "eos_token": "</s>"}, file)
-        talks = [(tool_talk(rng, self.words, name in ("qwen", "mistral")), TOOLS if rng.random() < 0.8 else None) for _ in range(TALKS)]
+        talks = [(tool_talk(rng, self.words, name in ("qwen", "mistral", "gemma")), TOOLS if name != "gemma" and rng.random() < 0.8 else None)
+                 for _ in range(TALKS)]
         lines = []
         for said, tools in talks:
             said = json.loads(json.dumps(said))

@@ -546,8 +546,25 @@ static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char
     "{{ '<s>user' + m.content + '<|im_end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}"        \
     "{{ '<s>assistant' }}{% endif %}"
 
+/* Gemma 4's: the turn of a call goes on with its result. It leaves out thoughts before the last question. */
+#define GEMMA                                                                                               \
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"                     \
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"                                                \
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>' + m.content }}{% elif m.tool_calls %}"        \
+    "{{ '<bos>[CALLS]' }}{% if m.reasoning and loop.index0 > ns.last %}{{ '<think>' + m.reasoning + "       \
+    "'</think>' }}{% endif %}{{ m.tool_calls[0].function.name + m.tool_calls[0].function.arguments|tojson " \
+    "+ '</s><think>' }}{% for r in range(loop.index, messages|length) %}{% if messages[r].role != 'tool' "  \
+    "%}{% break %}{% endif %}{{ 're:' + m.tool_calls[0].function.name + messages[r].content + '</think>' "  \
+    "}}{% endfor %}{% elif m.role == 'assistant' %}{{ '<bos>' + m.content + '</s>' }}{% endif %}"           \
+    "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}"
+#define ALTERNATES                                                                   \
+    "{% for m in messages %}{% if loop.previtem and loop.previtem.role == m.role %}" \
+    "{{ raise_exception('turns') }}{% endif %}{% endfor %}"
 #define ASKED "{\"role\": \"user\", \"content\": \"he\"}"
 #define SAID  "{\"role\": \"assistant\", \"content\": \"and\"}"
+#define THOUGHT                                                                                    \
+    "{\"role\": \"assistant\", \"reasoning\": \"zz\", \"tool_calls\": [{\"function\": {\"name\": " \
+    "\"the\", \"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"content\": \"<s>1\"}"
 
 static void tools(void **state)
 {
@@ -569,15 +586,19 @@ static void tools(void **state)
         {HARMONY, TALK("{\"a\": 1}"), NULL,
          "#<s>userhe#<|im_end|>#<s>assistant[ to=the#<bos>{\"a\": 1}#</s>]#<s>the to=assistant<s>1"
          "#<|im_end|>#<s>assistant[#<bos>and#<|eot_id|>]"},
-        /* Gemma 4's: the turn of a call goes on with its result */
-        {"{% for m in messages %}{% if m.role == 'user' %}{{ '<s>' + m.content }}{% elif m.tool_calls %}"
-         "{{ '<bos>' + m.tool_calls[0].function.name + m.tool_calls[0].function.arguments|tojson + "
-         "'</s><think>' }}{% for r in range(loop.index, messages|length) %}{% if messages[r].role == 'tool' "
-         "%}{{ 're:' + m.tool_calls[0].function.name + messages[r].content + '</think>' }}{% endif %}"
-         "{% endfor %}{% elif m.role == 'assistant' %}{{ '<bos>' + m.content + '</s>' }}{% endif %}"
-         "{% endfor %}{% if add_generation_prompt %}<bos>{% endif %}",
-         TALK("{\"a\": 1}"), NULL,
-         "#<s>he#<bos>[the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[and#</s>]"},
+        {GEMMA, TALK("{\"a\": 1}"), NULL,
+         "#<s>he#<bos>[#[CALLS]the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[and#</s>]"},
+        /* thoughts of answers before the last question are left out */
+        {GEMMA, "[" ASKED "," THOUGHT "," THOUGHT "," ASKED ", " SAID "]", NULL,
+         "#<s>he#<bos>[#[CALLS]the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[#[CALLS]the{\"a\": "
+         "1}#</s>#<think>]re:the<s>1#</think>#<s>he#<bos>[and#</s>]"},
+        {GEMMA, "[" ASKED "," SAID "," ASKED "," THOUGHT "," THOUGHT "," SAID "]", NULL,
+         "#<s>he#<bos>[and#</s>]#<s>he#<bos>[#[CALLS]#<think>zz#</think>the{\"a\": 1}#</s>#<think>]re:the<s>1"
+         "#</think>#<bos>[#[CALLS]#<think>zz#</think>the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[and"
+         "#</s>]"},
+        {GEMMA ALTERNATES, "[" ASKED "," THOUGHT "," SAID "]", NULL,
+         "#<s>he#<bos>[#[CALLS]#<think>zz#</think>the{\"a\": 1}#</s>#<think>]re:the<s>1#</think>#<bos>[and"
+         "#</s>]"},
         /* GLM-4's: the next turn ends a call, too */
         {"{% for m in messages %}{% if m.tool_calls %}{{ '<bos>' }}{% for c in m.tool_calls %}"
          "{{ c.function.name + c.function.arguments|tojson + '</think>\n' }}{% endfor %}{% else %}"
@@ -618,6 +639,8 @@ static void tools(void **state)
          TALK("{}"), NULL,
          "%s: line 1: the template refuses the conversation: No! (message 3 has the role 'tool')"},
         {HERMES, TALK("\"[1]\""), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
+        {GEMMA ALTERNATES, "[" ASKED "," THOUGHT "," SAID "," ASKED "]", NULL,
+         "message 2: where its \"tool_calls\" end is not known: %s writes"},
         {HERMES, TALK("7"), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
     };
     char got[2048], word[2 * PATH_MAX];
