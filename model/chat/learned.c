@@ -166,6 +166,11 @@ static gyre_status_t end_calls(const model_chat_t *chat, const json_t *messages,
                                uint32_t message, const jinja_output_t *out, chat_place_t *place, size_t *most)
 {
     *most = out->bytes;
+    if (!place->own)
+        return gyre_fail_quiet(GYRE_ERR_INVALID,
+                               "message %u: %s writes \"tool_calls\" outside of a loop over messages, so "
+                               "where they end is not known",
+                               message, chat->name);
     if (!place->shared)
         return GYRE_OK;
     const gyre_status_t status = find_end(chat, messages, tools, message, out, most);

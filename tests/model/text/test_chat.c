@@ -565,6 +565,11 @@ static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char
 #define THOUGHT                                                                                    \
     "{\"role\": \"assistant\", \"reasoning\": \"zz\", \"tool_calls\": [{\"function\": {\"name\": " \
     "\"the\", \"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"content\": \"<s>1\"}"
+/* The item of the loop is a number. */
+#define NUMBERED                                                                                  \
+    "{% for i in range(messages|length) %}{% set m = messages[i] %}{{ '<|im_start|>' + m.role }}" \
+    "{{ m.content }}{% if m.tool_calls %}{{ '<think>' + m.tool_calls[0].function.name + "         \
+    "m.tool_calls[0].function.arguments|tojson + '</think>!' }}{% endif %}{{ '<|im_end|>' }}{% endfor %}"
 
 static void tools(void **state)
 {
@@ -615,6 +620,8 @@ static void tools(void **state)
          "{% endif %}</s>{% endfor %}",
          "[{\"role\": \"system\", \"content\": \"a\"}, " ASKED ", " SAID "]", TOOLS,
          "a[{\"type\": \"function\", \"function\": {\"name\": \"<s>\"}}]#</s>he#</s>[and#</s>]"},
+        {NUMBERED, "[" ASKED ", " SAID "]", NULL,
+         "#<|im_start|>userhe#<|im_end|>#<|im_start|>assistant[and#<|im_end|>]"},
         /* answers that are not learned, as data says */
         {HERMES, WEIGHTS, NULL,
          "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\nthe#<|im_end|>\n#<|im_start|>user\nhe"
@@ -639,6 +646,7 @@ static void tools(void **state)
          TALK("{}"), NULL,
          "%s: line 1: the template refuses the conversation: No! (message 3 has the role 'tool')"},
         {HERMES, TALK("\"[1]\""), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
+        {NUMBERED, TALK("{}"), NULL, "message 2: %s writes \"tool_calls\" outside of a loop over messages"},
         {GEMMA ALTERNATES, "[" ASKED "," THOUGHT "," SAID "," ASKED "]", NULL,
          "message 2: where its \"tool_calls\" end is not known: %s writes"},
         {HERMES, TALK("7"), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
