@@ -68,7 +68,8 @@ static size_t count_of(const optim_zero_t *zero, const zero_entry_t *entry)
 }
 
 /* Where the unit is to be gathered. The model holds one unit and the next, so each takes the end of
- * `landing` that the other has not; what is expanded has left it before the next one comes (hold). Not `must`: entry->raw is NULL if there is no room. */
+ * `landing` that the other has not; what is expanded has left it before the next one comes (hold). Not
+ * `must`: entry->raw is NULL if there is no room. */
 static gyre_status_t take_raw(optim_zero_t *zero, zero_entry_t *entry, int must)
 {
     const zero_plan_t *plan = &zero->plan;

@@ -141,7 +141,8 @@ static void test_buffers(void **unused)
 }
 
 /* Gathered weights: two units next to each other as they travel; of 16 bits one, and the one in use in fp32,
- * unless the device takes 16 bits. A model whose embedding is many times a layer does not hold two as long as the embedding. */
+ * unless the device takes 16 bits. A model whose embedding is many times a layer does not hold two as long
+ * as the embedding. */
 static void test_gathered(void **unused)
 {
     (void)unused;
