@@ -20,9 +20,11 @@
 #define NAME   "lock"
 #define HOLDER (HOST_NAME_MAX + 64) /* bytes of the text in it */
 #define LOOK_S 0.1                  /* between two looks whether the lock is free */
+#define SIGN_S 0.2                  /* from a look to the name that follows it, with much to spare */
 
 struct optim_lock {
     int fd;
+    int bare; /* 1: the file system has no locks */
     char path[PATH_MAX];
 };
 
@@ -73,12 +75,12 @@ static void read_holder(int fd, char holder[HOLDER], unsigned long long *since)
         snprintf(holder, HOLDER, "another process");
 }
 
-/* 1: the file names another process of this host, which is still the same. */
+/* 1: the file names a process of this host, maybe this one, which is still the same. */
 static int lives_here(const char *holder, unsigned long long since)
 {
     char here[HOLDER];
     long pid;
-    if (since == 0 || sscanf(holder, "process %ld", &pid) != 1 || pid == (long)getpid())
+    if (since == 0 || sscanf(holder, "process %ld", &pid) != 1)
         return 0;
     name(here, pid);
     return strcmp(here, holder) == 0 && started(pid) == since;
@@ -101,6 +103,7 @@ static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
             lock->fd = open(lock->path, O_RDONLY | O_CLOEXEC);
         if (lock->fd < 0)
             return not_written(folder, why);
+        lock->bare = 0;
         if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0) {
             const int none = errno;
             unsigned long long since;
@@ -109,6 +112,7 @@ static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
                 close(lock->fd);
                 return GYRE_IN_PROGRESS;
             }
+            lock->bare = 1;
             if (!foreign)
                 log_info("the file system of %s has no locks (%s): a second run there is not recognised, "
                          "unless it is on the same host",
@@ -124,20 +128,46 @@ static gyre_status_t try(optim_lock_t *lock, const char *folder, char *holder)
     }
 }
 
-/* Who has it is of use to a person: that it cannot be written stops nothing. */
-static void sign(int fd)
+static void pause_for(double seconds)
 {
-    char text[HOLDER];
-    name(text, (long)getpid());
-    const size_t n = strlen(text);
-    snprintf(text + n, sizeof text - n, "\n%llu\n", started((long)getpid()));
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0 || fdatasync(fd) != 0)
+    const struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Who has it is of use to a person: that it cannot be written stops nothing. Without locks several processes
+ * may get here at once: the last one has it, for whose name the others wait (Fischer's algorithm; Lamport, A
+ * fast mutual exclusion algorithm, 1987). IN_PROGRESS: holder [HOLDER] is another one. */
+static gyre_status_t sign(const optim_lock_t *lock, char *holder)
+{
+    char own[HOLDER], text[HOLDER + 32], found[HOLDER];
+    unsigned long long since;
+    name(own, (long)getpid());
+    /* all are of one length, so that each replaces another at one stroke */
+    snprintf(text, sizeof text, "%s\n%-*llu\n", own, (int)(HOLDER - 3 - strlen(own)),
+             started((long)getpid()));
+    const int is_signed = pwrite(lock->fd, text, HOLDER - 1, 0) == HOLDER - 1;
+    if (!is_signed || fdatasync(lock->fd) != 0)
         log_debug("the lock of a checkpoint folder is not signed: %s", strerror(errno));
+    if (!is_signed || !lock->bare)
+        return GYRE_OK;
+    pause_for(SIGN_S);
+    const ssize_t n = pread(lock->fd, found, HOLDER - 1, 0);
+    if (n < 0 || (n == HOLDER - 1 && memcmp(found, text, HOLDER - 1) == 0))
+        return GYRE_OK;
+    read_holder(lock->fd, holder, &since);
+    return GYRE_IN_PROGRESS;
+}
+
+static gyre_status_t take(optim_lock_t *lock, const char *folder, char *holder)
+{
+    gyre_status_t status = try(lock, folder, holder);
+    if (status == GYRE_OK && (status = sign(lock, holder)) != GYRE_OK)
+        close(lock->fd);
+    return status;
 }
 
 gyre_status_t optim_lock_take(const char *folder, double patience, optim_lock_t **out)
 {
-    const struct timespec pause = {.tv_nsec = (long)(LOOK_S * 1e9)};
     const base_time_t until = patience > 0.0 ? base_deadline(patience) : 0;
     char holder[HOLDER];
     optim_lock_t *lock = calloc(1, sizeof *lock);
@@ -147,12 +177,12 @@ gyre_status_t optim_lock_take(const char *folder, double patience, optim_lock_t 
     if (status == GYRE_OK && !checkpoint_path_join(lock->path, folder, NAME))
         status = checkpoint_path_too_long(folder);
     if (status == GYRE_OK)
-        status = try(lock, folder, holder);
+        status = take(lock, folder, holder);
     if (status == GYRE_IN_PROGRESS && patience > 0.0)
         log_warning("%s is in use by %s: waiting at most %.0f s for its end", folder, holder, patience);
     while (status == GYRE_IN_PROGRESS && base_now() < until) {
-        (void)nanosleep(&pause, NULL);
-        status = try(lock, folder, holder);
+        pause_for(LOOK_S);
+        status = take(lock, folder, holder);
     }
     if (status == GYRE_IN_PROGRESS)
         status = gyre_fail(GYRE_ERR_INVALID,
@@ -163,7 +193,6 @@ gyre_status_t optim_lock_take(const char *folder, double patience, optim_lock_t 
         free(lock);
         return status;
     }
-    sign(lock->fd);
     *out = lock;
     return GYRE_OK;
 }

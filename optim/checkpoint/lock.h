@@ -5,7 +5,9 @@
  * lock go when that process ends, however it ends; a file system that hosts share does so for a host that is
  * lost, after the time that its protocol says (NFS 4: 90 s). The file that stays is taken over, that of
  * another user too where this one may replace files in the folder. Where a file system has no locks, the file
- * alone says who has it: a process of this host that lives. Of another host's nothing is known then. */
+ * alone says who has it: a process that lives on this host. Of several that find none at once the last one to
+ * sign the file has it. Nothing is known then of a process on another host, in a container with its own
+ * process numbers, or hidden in /proc. */
 #ifndef OPTIM_CHECKPOINT_LOCK_H
 #define OPTIM_CHECKPOINT_LOCK_H
 

@@ -33,6 +33,20 @@ int flock(int fd, int operation)
     return no_locks ? -1 : (int)syscall(SYS_flock, fd, operation);
 }
 
+static int emptied;       /* times that a file was */
+static const char *rival; /* what another process writes after this one; NULL: nothing */
+
+int ftruncate(int fd, off_t length)
+{
+    emptied += length == 0;
+    return (int)syscall(SYS_ftruncate, fd, length);
+}
+
+int fdatasync(int fd)
+{
+    return rival && pwrite(fd, rival, strlen(rival), 0) < 0 ? -1 : (int)syscall(SYS_fdatasync, fd);
+}
+
 static int begin(void **unused)
 {
     (void)unused;
@@ -141,12 +155,12 @@ static void without_locks(void **unused)
     no_locks = 1;
     assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
     const pid_t pid = fork();
-    if (pid == 0) {
-        optim_lock_t *second;
+    optim_lock_t *second;
+    if (pid == 0)
         _exit(optim_lock_take(folder, 0.0, &second));
-    }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WEXITSTATUS(status), GYRE_ERR_INVALID);
+    assert_int_equal(optim_lock_take(folder, 0.0, &second), GYRE_ERR_INVALID);
     optim_lock_leave(lock);
     assert_int_equal(entries(folder), 0);
     /* of a process that is gone, and whose number another one has now */
@@ -155,6 +169,16 @@ static void without_locks(void **unused)
     fprintf(file, "process %ld on %s\n1\n", (long)getppid(), host);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
+    optim_lock_leave(lock);
+    assert_int_equal(entries(folder), 0);
+    /* of two that found none there at once the last one has it; none finds it empty */
+    rival = "process 7 on elsewhere\n8\n";
+    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "process 7 on elsewhere "));
+    assert_int_equal(entries(folder), 1);
+    rival = NULL;
+    assert_int_equal(optim_lock_take(folder, 0.0, &lock), GYRE_OK);
+    assert_int_equal(emptied, 0);
     optim_lock_leave(lock);
     no_locks = 0;
     assert_int_equal(entries(folder), 0);
