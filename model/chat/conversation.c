@@ -345,7 +345,7 @@ static gyre_status_t check_talk(const model_chat_t *chat, const json_t *messages
     return GYRE_OK;
 }
 
-/* Some programs pass over messages of a role that they do not know. */
+/* Some programs pass over messages of a role that they do not know, or over calls next to a text. */
 static gyre_status_t check_written(const model_chat_t *chat, const json_t *messages,
                                    const chat_place_t *place)
 {
@@ -355,6 +355,10 @@ static gyre_status_t check_written(const model_chat_t *chat, const json_t *messa
         if (!is_plain(chat_role_of(messages, i)) && !place[i + 1].end && text[strspn(text, " \t\r\n")])
             return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: %s writes nothing of the role '%.60s'",
                                    i + 1, chat->name, chat_role_of(messages, i));
+        if (chat_calls(json_array_get(messages, i)) && !place[i + 1].calls)
+            return gyre_fail_quiet(GYRE_ERR_INVALID,
+                                   "message %zu: %s does not write the \"tool_calls\" of this message", i + 1,
+                                   chat->name);
     }
     return GYRE_OK;
 }

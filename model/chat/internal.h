@@ -29,6 +29,7 @@ typedef struct {
     size_t begin, end;
     int own;    /* 1: in its turn; 0: others alone, such as the name of a call that its answer repeats */
     int shared; /* 1: its turn has characters of others, too */
+    int calls;  /* 1: some are of its calls, in its turn or in none */
 } chat_place_t;
 
 struct model_chat {
@@ -71,8 +72,9 @@ gyre_status_t chat_render(const model_chat_t *chat, const json_t *messages, cons
 /* probe.c: runs small conversations to find what the program does. NO_MEMORY. */
 gyre_status_t chat_probe(model_chat_t *chat);
 
-/* learned.c: fills `place` [messages + 2], zeros: of the program, of each message, of the tools. */
-void chat_find_places(const jinja_output_t *out, chat_place_t *place);
+/* learned.c: fills `place` [messages + 2], zeros: of the program, of each message, of the tools. Takes
+ * JINJA_CALL away. */
+void chat_find_places(jinja_output_t *out, chat_place_t *place);
 /* Marks in out->generated what is learned. INVALID: where calls end is not known; NO_MEMORY. */
 gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages, const json_t *tools,
                                 chat_place_t *place, jinja_output_t *out);

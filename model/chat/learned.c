@@ -69,14 +69,16 @@ static size_t turn_end(const model_chat_t *chat, const jinja_output_t *out, uint
     return chat->ends && last > at ? last : answer_end(chat, out, end);
 }
 
-void chat_find_places(const jinja_output_t *out, chat_place_t *place)
+void chat_find_places(jinja_output_t *out, chat_place_t *place)
 {
     for (size_t at = 0; at < out->bytes; at++) {
-        chat_place_t *of = &place[out->from[at]];
-        const int own = out->turn[at] == out->from[at];
-        place[out->turn[at]].shared |= out->from[at] > 0 && !own;
+        const uint32_t call = out->from[at] & JINJA_CALL, turn = out->turn[at];
+        chat_place_t *of = &place[out->from[at] ^= call];
+        const int own = turn == out->from[at];
+        of->calls |= call && (own || turn == 0);
+        place[turn].shared |= out->from[at] > 0 && !own;
         if (own > of->own)
-            *of = (chat_place_t){.own = 1, .shared = of->shared};
+            *of = (chat_place_t){.own = 1, .shared = of->shared, .calls = of->calls};
         if (own < of->own)
             continue;
         of->begin = of->end ? of->begin : at;
@@ -119,7 +121,7 @@ static size_t same_turn(const jinja_output_t *out, const jinja_output_t *other, 
         there = next_of_turn(other, message, there + 1);
     }
     for (; there < other->bytes; there++)
-        if (other->turn[there] == message && other->from[there] == message)
+        if (other->turn[there] == message && (other->from[there] & ~JINJA_CALL) == message)
             return 0;
     return most;
 }

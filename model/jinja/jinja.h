@@ -35,10 +35,13 @@ typedef struct {
     const char *date;        /* of strftime_now, YYYY-MM-DD; NULL: the function does not exist */
 } jinja_input_t;
 
+/* In `from` below: the byte is of the message's "tool_calls". */
+#define JINJA_CALL (UINT32_C(1) << 31)
+
 typedef struct {
     char *text;     /* [bytes] */
-    uint32_t *from; /* [bytes]: the number of the message, from 1; one more than messages: the tools;
-                       0: the program's own, a role, or a number */
+    uint32_t *from; /* [bytes]: the number of the message, from 1, and JINJA_CALL; one more than messages:
+                       the tools; 0: the program's own, a role, or a number */
     uint32_t *turn; /* [bytes]: the number of the message in whose loop it was written; 0: in none */
     unsigned char *generated; /* [bytes]: 1: inside a {% generation %} block */
     size_t bytes;

@@ -426,8 +426,9 @@ jinja_value_t jinja_from_json(jinja_run_t *run, const json_t *value, uint32_t fr
         item = json_object_iter_value(at);
         /* a template writes roles into its tokens, so the role of a message is as its own */
         const int role = run->depth == 1 && strcmp(key, "role") == 0;
+        const uint32_t call = run->depth == 1 && from > 0 && strcmp(key, "tool_calls") == 0 ? JINJA_CALL : 0;
         add_entry(run, made.list, text_from(run, key, strlen(key), from),
-                  jinja_from_json(run, item, role ? 0 : from));
+                  jinja_from_json(run, item, role ? 0 : from | call));
     }
     run->depth--;
     return made;

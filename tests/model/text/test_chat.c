@@ -565,11 +565,18 @@ static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char
 #define THOUGHT                                                                                    \
     "{\"role\": \"assistant\", \"reasoning\": \"zz\", \"tool_calls\": [{\"function\": {\"name\": " \
     "\"the\", \"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"content\": \"<s>1\"}"
+#define WITH_TEXT(text)                                                                                \
+    "{\"role\": \"assistant\", \"content\": \"" text "\", \"tool_calls\": [{\"function\": {\"name\": " \
+    "\"the\", \"arguments\": \"{}\"}}]}"
 /* The item of the loop is a number. */
 #define NUMBERED                                                                                  \
     "{% for i in range(messages|length) %}{% set m = messages[i] %}{{ '<|im_start|>' + m.role }}" \
     "{{ m.content }}{% if m.tool_calls %}{{ '<think>' + m.tool_calls[0].function.name + "         \
     "m.tool_calls[0].function.arguments|tojson + '</think>!' }}{% endif %}{{ '<|im_end|>' }}{% endfor %}"
+/* Calls are written where there is no text. */
+#define EITHER                                                                        \
+    "{% for m in messages %}{% if m.content %}{{ m.content }}{% elif m.tool_calls %}" \
+    "{{ m.tool_calls[0].function|tojson }}{% endif %}</s>{% endfor %}"
 
 static void tools(void **state)
 {
@@ -620,6 +627,7 @@ static void tools(void **state)
          "{% endif %}</s>{% endfor %}",
          "[{\"role\": \"system\", \"content\": \"a\"}, " ASKED ", " SAID "]", TOOLS,
          "a[{\"type\": \"function\", \"function\": {\"name\": \"<s>\"}}]#</s>he#</s>[and#</s>]"},
+        {EITHER, TALK("{}"), NULL, "he#</s>[{\"name\": \"the\", \"arguments\": {}}#</s>]<s>1#</s>[and#</s>]"},
         {NUMBERED, "[" ASKED ", " SAID "]", NULL,
          "#<|im_start|>userhe#<|im_end|>#<|im_start|>assistant[and#<|im_end|>]"},
         /* answers that are not learned, as data says */
@@ -646,6 +654,10 @@ static void tools(void **state)
          TALK("{}"), NULL,
          "%s: line 1: the template refuses the conversation: No! (message 3 has the role 'tool')"},
         {HERMES, TALK("\"[1]\""), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
+        {EITHER, "[" ASKED "," WITH_TEXT("and") "]", NULL,
+         "message 2: %s does not write the \"tool_calls\" of this message"},
+        {TEXTS, "[" ASKED "," WITH_TEXT("") "]", NULL,
+         "message 2: %s does not write the \"tool_calls\" of this message"},
         {NUMBERED, TALK("{}"), NULL, "message 2: %s writes \"tool_calls\" outside of a loop over messages"},
         {GEMMA ALTERNATES, "[" ASKED "," THOUGHT "," SAID "," ASKED "]", NULL,
          "message 2: where its \"tool_calls\" end is not known: %s writes"},

@@ -39,7 +39,7 @@ static gyre_status_t run_one(const char *program, const char *messages, const ch
 #define TALK                                                                                                 \
     "[{\"role\": \"user\", \"content\": \" caf\\u00e9 \"}, {\"role\": \"assistant\", \"content\": \"a-b\", " \
     "\"n\": 7, \"share\": 0.5, \"reals\": [1e16, 9e15, 1e-5, 1e-4, -0.0, 0.1, 2.0], "                        \
-    "\"big\": 99999999999999999999, \"call\": {\"role\": \"xy\"}}]"
+    "\"big\": 99999999999999999999, \"call\": {\"role\": \"xy\"}, \"tool_calls\": {\"ab\": \"xy\"}}]"
 
 static void writes(void **state)
 {
@@ -116,7 +116,7 @@ static void writes(void **state)
     }
 }
 
-/* Digits say from which message a byte is. */
+/* Digits say from which message a byte is, and c that it is from calls. */
 static void origins(void **state)
 {
     (void)state;
@@ -130,13 +130,14 @@ static void origins(void **state)
                  {"{% macro f(a) %}({{ a }}){% endmacro %}{{ f(messages[1].content) }}", "02220"},
                  /* keys and a "role" within a message are the message's, its own role is not */
                  {"{{ messages[1].call | tojson }}", "00222200002200"},
+                 {"{{ messages[1].tool_calls | tojson }}", "00cc0000cc00"},
                  {"{{ tools | tojson }}", "0003000000"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         jinja_output_t out = {0};
         char got[64] = "";
         assert_int_equal(run_one(cases[i].program, TALK, NULL, &out), GYRE_OK);
         for (size_t k = 0; k < out.bytes && k < 63; k++)
-            got[k] = (char)('0' + out.from[k]);
+            got[k] = (char)(out.from[k] == (JINJA_CALL | 2) ? 'c' : '0' + out.from[k]);
         assert_string_equal(got, cases[i].want);
         jinja_output_free(&out);
     }
