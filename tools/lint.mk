@@ -20,8 +20,9 @@ compile_commands.json: $(SHARE)/flags FORCE
 	@echo "  JSON  $@"
 
 # Each file once per change of it, of a header (its object is then newer) or of the rules.
-LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples bindings),$(COMPILED))
-LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
+LINTED    := $(filter $(addsuffix /%,$(CORE_MODULES) $(TRAIN_MODULES) tools examples bindings),$(COMPILED))
+$(foreach m,base comm model tools,$(if $(filter $(m)/%,$(LINTED)),,$(error tools/lint.mk: make lint would look at no source of $(m)/)))
+LINT_HEADERS := $(call sources,$(CORE_MODULES) $(TRAIN_MODULES) tools include,h)
 SCRIPTS    = $(sort $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh'))
 LINT_CC    = $(filter-out -Werror $(OF_GCC),$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(B)/lint/cppcheck $(LINTED:%.c=$(B)/lint/%.tidy)

@@ -126,7 +126,7 @@ for file in model.safetensors.index.json model-00001-of-00001.safetensors; do
 done
 train --load parts --data model-json.gyt
 # but weights are replaced by new ones, and what a run has left there by that of the next
-for again in 1 2; do
+for _ in 1 2; do
     train --load whole --data model-json.gyt --report whole/report.html --log whole/log.jsonl --save whole/model.safetensors
     train --load whole --data model-json.gyt --log whole/my-chat-config.json
     train --load whole/model.safetensors --heads 2 --data model-json.gyt --log whole/other.safetensors
