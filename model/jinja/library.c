@@ -9,8 +9,9 @@
 
 const jinja_value_t *jinja_argument(jinja_arguments_t with, size_t i, const char *name)
 {
+    const jinja_value_t *items = with.item;
     if (i < with.count)
-        return &with.item[i];
+        return &items[i];
     return with.named ? jinja_find(with.named, name, strlen(name)) : NULL;
 }
 

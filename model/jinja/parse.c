@@ -210,7 +210,7 @@ gyre_status_t jinja_compile(const char *text, size_t bytes, jinja_program_t **ou
     if (words.status == GYRE_OK && !program)
         words.status = jinja_no_memory();
     free(words.word);
-    if (words.status != GYRE_OK) {
+    if (!program) {
         base_arena_free(&words.arena);
         return words.status;
     }
