@@ -36,7 +36,7 @@ static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t ra
 static int begins(const zero_plan_t *plan, size_t r, size_t count)
 {
     const model_param_t *row = plan->params->row;
-    if (r == 0 || row[r].twin || row[r - 1].twin)
+    if (row[r].twin || row[r - 1].twin)
         return 1;
     if ((plan->config.stage == 3 || plan->adds) && row[r].layer != row[r - 1].layer)
         return 1; /* a unit is gathered by itself; all rows of one have had as many sequences */
@@ -95,7 +95,7 @@ static void make_buckets(zero_plan_t *plan)
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
         zero_bucket_t *open = plan->buckets ? &plan->bucket[plan->buckets - 1] : NULL;
-        if (begins(plan, r, open ? open->count : 0)) {
+        if (!open || begins(plan, r, open->count)) {
             open = &plan->bucket[plan->buckets++];
             *open = (zero_bucket_t){.row = r, .grad = row->grad, .weight = row->offset, .alias = MODEL_NONE};
         }

@@ -214,7 +214,7 @@ static gyre_status_t begin_entry(optim_zero_t *zero, size_t row, int must, zero_
     if (!zero->plan.gathers)
         return GYRE_OK;
     gyre_status_t status = take_raw(zero, entry, must);
-    if (status == GYRE_OK && entry->raw)
+    if (status == GYRE_OK && (entry->raw || must)) /* which it has then */
         return gather(zero, entry);
     drop(zero, entry);
     *out = NULL;

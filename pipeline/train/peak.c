@@ -47,6 +47,7 @@ static gyre_status_t rate_of_rank(int bf16, double *best)
     void *pack = bf16 ? malloc(MODEL_PACK_BYTES) : NULL;
     if (!matrix || (bf16 && !pack)) {
         free(matrix);
+        free(pack);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the products that --peak-flops is measured with");
     }
     for (size_t i = 0; i < 3 * area; i++)
