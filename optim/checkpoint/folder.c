@@ -32,7 +32,8 @@ int optim_snapshot_has(const char *folder, uint64_t step)
 
 int optim_snapshot_is_file(const char *name)
 {
-    return strcmp(name, CHECKPOINT_INDEX) == 0 || strncmp(name, "shard-", 6) == 0;
+    return strcmp(name, CHECKPOINT_INDEX) == 0 ||
+           strncmp(name, CHECKPOINT_SHARD, strlen(CHECKPOINT_SHARD)) == 0;
 }
 
 void optim_snapshot_id(char *id, size_t bytes)

@@ -11,6 +11,7 @@
 #define CHECKPOINT_FORMAT  "gyre-training-checkpoint"
 #define CHECKPOINT_VERSION 2
 #define CHECKPOINT_INDEX   "index.json"
+#define CHECKPOINT_SHARD   "shard-" /* shards begin so */
 
 /* The hash of everything but the hash. 1, or 0: no memory. */
 int checkpoint_index_hash(const json_t *index, uint64_t *hash);

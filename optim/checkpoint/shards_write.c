@@ -15,6 +15,7 @@
 #include "model/formats/weights.h"
 #include "model/formats/safetensors.h"
 #include "optim/checkpoint/shards.h"
+#include "optim/checkpoint/index.h"
 #include "optim/checkpoint/path.h"
 
 #define ENTRY_LIMIT (64 << 20) /* bytes of a shard-N.done */
@@ -39,7 +40,7 @@ size_t *optim_range_numbers(const model_params_t *whole)
 
 static int shard_path(const char *folder, size_t writer, const char *ending, char *path)
 {
-    int n = snprintf(path, PATH_MAX, "%s/shard-%05zu.%s", folder, writer, ending);
+    int n = snprintf(path, PATH_MAX, "%s/" CHECKPOINT_SHARD "%05zu.%s", folder, writer, ending);
     return n > 0 && n < PATH_MAX;
 }
 
@@ -173,7 +174,7 @@ gyre_status_t model_shards_look(const char *folder, unsigned char *came, size_t 
     for (struct dirent *entry; (entry = readdir(all));) {
         const char *ending = strrchr(entry->d_name, '.');
         int known = ending && (strcmp(ending, ".done") == 0 || strcmp(ending, ".failed") == 0);
-        if (known && sscanf(entry->d_name, "shard-%zu.", &writer) == 1 && writer < writers)
+        if (known && sscanf(entry->d_name, CHECKPOINT_SHARD "%zu.", &writer) == 1 && writer < writers)
             came[writer] = 1;
     }
     closedir(all);
