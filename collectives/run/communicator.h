@@ -442,7 +442,8 @@ void coll_registry_keep(gyre_comm_t *comm, int on);
 void coll_registry_leave(gyre_comm_t *comm);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
-/* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */
+/* 1: another communicator than `comm`, which may be NULL, is registered, so a thread that waits must move it.
+ * Costs two loads, and so does coll_registry_advance where there is none. */
 int coll_registry_others(const gyre_comm_t *comm);
 /* 1 if a buffer of a non-blocking operation under way begins in [base, base + bytes): its call. */
 int coll_registry_uses(const void *base, size_t bytes, comm_call_t *call);

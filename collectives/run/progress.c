@@ -112,7 +112,7 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
 {
     int moved = 0;
     *others = 0;
-    if (atomic_load_explicit(&registry.count, memory_order_acquire) == 0)
+    if (!coll_registry_others(except))
         return 0;
     uint64_t pass = atomic_fetch_add(&registry.pass, 1) + 1;
     for (gyre_comm_t *comm; (comm = take_next(except, pass, others));) {
@@ -129,7 +129,7 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
 int coll_registry_others(const gyre_comm_t *comm)
 {
     return atomic_load_explicit(&registry.count, memory_order_acquire) >
-           atomic_load_explicit(&comm->registered, memory_order_relaxed);
+           (comm ? atomic_load_explicit(&comm->registered, memory_order_relaxed) : 0);
 }
 
 int coll_requests_use(const gyre_request_t *list, const void *base, size_t bytes, comm_call_t *call)

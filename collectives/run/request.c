@@ -271,8 +271,8 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     int others;
     if (!atomic_load_explicit(&r->done, memory_order_acquire))
         coll_registry_add(r->comm);
-    else if (coll_registry_others(r->comm)) /* who only starts and ends such calls moves the others here */
-        (void)coll_registry_advance(r->comm, &others);
+    else
+        (void)coll_registry_advance(r->comm, &others); /* for who only starts and ends such calls */
     *request = r;
     return GYRE_OK;
 }

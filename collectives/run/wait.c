@@ -398,7 +398,6 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
         coll_registry_leave(comm);
         coll_stop_driving(comm);
     }
-    if (coll_registry_others(comm))
-        (void)coll_registry_advance(comm, &others);
+    (void)coll_registry_advance(comm, &others);
     return coll_comm_ask(comm);
 }
