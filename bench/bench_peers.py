@@ -468,6 +468,7 @@ def main():
         "costs": {},
         "cells": [],
         "failures": [],
+        "left": list(options.ranks),
     }
     options.last_level = machine.last_level()
     if not options.no_limits:
@@ -486,10 +487,11 @@ def main():
             entry["version"] = version or entry.get("version") or "did not start"
             entry.setdefault("seconds", {})[n] = round(seconds, 1)
         print(report.tables(result, n), flush=True)
-    result["machine"]["load_after"] = os.getloadavg()[0]
-    result["seconds"] = round(time.monotonic() - since, 1)
-    options.out = options.out or new_folder(facts)
-    write(result, options.out)
+        result["left"].remove(n)
+        result["machine"]["load_after"] = os.getloadavg()[0]
+        result["seconds"] = round(time.monotonic() - since, 1)
+        options.out = options.out or new_folder(facts)
+        write(result, options.out)  # each time: a run that is ended keeps what it has
     print(report.conclusion(result))
     print(f"\nResults: {os.path.relpath(options.out)}/index.html (plots), peers.md, peers.json, machine.json")
     wrong = sum(r["wrong"] for cell in result["cells"] for name, r in cell["results"].items() if name == "gyre")

@@ -175,11 +175,14 @@ def markdown(result):
         "p99: of calls timed one by one.",
         "",
     ]
+    if result.get("left"):
+        lines += [f"The run was ended before it had measured {' and '.join(map(str, result['left']))} ranks.", ""]
     rows = [[n, c["version"], c["settings"]] for n, c in result["contenders"].items()]
     lines += [table(["column", "version", "settings"], rows), "", "## Limits of this machine", ""]
     lines += [limits_text(result["limits"]), "", "Gyre's own costs, by which it chooses, are in machine.json.", ""]
     for n in options["ranks"]:
-        lines += [f"## {n} ranks", tables(result, n), ""]
+        if n not in result.get("left", []):
+            lines += [f"## {n} ranks", tables(result, n), ""]
     return "\n".join(lines + ["## Where Gyre is behind", conclusion(result), ""])
 
 def as_json(result):

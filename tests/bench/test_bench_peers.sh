@@ -86,18 +86,21 @@ want "a slow fake" 0
 check "the slowest rank" json "$R" 'cells[("barrier", 0, "malloc")]["results"]["gloo"]["us"] == 1e9'
 check "the ratio" json "$R" 'all(abs(c["ratio"] * c["gyre_us"] / 1e9 - 1) < 1e-3 for c in cells.values())'
 
-# --- ended early, it leaves no rank behind ---
-python3 bench/bench_peers.py --bin "$W/bin" --gyre "$B/bin" --out "$W/none" --work "$W/work" --rounds 1000 --ranks 2 \
-    --contenders "gyre gloo" --no-limits --collectives barrier >"$W/out" 2>&1 &
+# --- ended early, it leaves no rank behind and keeps what it has measured ---
+python3 bench/bench_peers.py --bin "$W/bin" --gyre "$B/bin" --out "$W/part" --work "$W/work" --rounds 1 --ranks "2 3" \
+    --contenders "gyre gloo" --no-limits --collectives broadcast --sizes 8 --cold 0 --buffers malloc --deadline 4 >"$W/out" 2>&1 &
 bench=$!
 somebody() { pgrep -f "$W/bin/peers-" >/dev/null; }
 nobody() { ! somebody; }
-check "ranks are there" until_true 60 somebody
+check "2 ranks are written" until_true 60 [ -s "$W/part/index.html" ]
+check "3 ranks are there" until_true 60 somebody
 kill "$bench"
 wait "$bench"
 check "SIGTERM ends it" [ $? = 143 ]
 check "and its ranks" until_true 10 nobody
 check "and takes its files along" [ -z "$(find "$W/work" -mindepth 1 -type d)" ]
+check "what was measured is there" json "$W/part/peers.json" 'd["left"] == [3] and [c["ranks"] for c in d["cells"]] == [2]'
+check "and what was not is told" grep -q 'ended before it had measured 3 ranks' "$W/part/peers.md"
 
 # --- UCC, which is in no Debian: a library with its names ---
 check "UCC" gcc -std=c17 -O1 -D_GNU_SOURCE -I. -Itests/bench bench/backend_ucc.c tests/bench/fake_ucc.c bench/peers_loop.c -lm -o "$W/bin/peers-ucc"
