@@ -10,8 +10,8 @@
  * scan, exscan    one message from each rank to every higher one: scan.c.
  * Peers are visited from rank + 1 on, so no rank is hit by all at once.
  *
- * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the
- * received blocks; broadcast: STAGES * chunk. Steps per rank: O(n) per chunk. */
+ * TMP: (n - 1) * chunk for the reductions and for all_to_all in place (one_shot in place: n * chunk);
+ * broadcast: STAGES * chunk. Steps per rank: O(n) per chunk. */
 #include "collectives/schedules/generator.h"
 
 /* One place in TMP per peer for a chunk of its contribution. */
@@ -127,13 +127,27 @@ static void reduce(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
+/* In chunks: a rank copies a chunk of its own block while peers read it, from its cache. */
 static void all_gather(coll_builder_t *b, const coll_args_t *a)
 {
-    send_to_all(b, a, coll_in(0), a->counts[a->rank]);
-    coll_add_own_copy(b, a);
-    for (int i = 1; i < a->n; i++) {
-        int peer = coll_rank_before(a, i);
-        coll_add_recv(b, 0, peer, coll_out(a->displs[peer]), a->counts[peer]);
+    size_t in_shift, out_shift, most = 0;
+    const int copies = !coll_aliased(a, &in_shift, &out_shift);
+    const coll_range_t own = {0, a->counts[a->rank]};
+    for (int r = 0; r < a->n; r++)
+        most = base_max_size(most, a->counts[r]);
+    const size_t chunks = coll_chunks(most, a->chunk);
+    for (size_t k = 0; k < chunks; k++) {
+        const coll_range_t mine = coll_chunk(own, a->chunk, k);
+        send_to_all(b, a, coll_in(mine.offset), mine.count);
+        if (copies)
+            coll_add_copy(b, 0, coll_out(a->displs[a->rank] + mine.offset), coll_in(mine.offset), mine.count,
+                          0);
+        for (int i = 1; i < a->n; i++) {
+            const int peer = coll_rank_before(a, i);
+            const coll_range_t range =
+                coll_chunk((coll_range_t){a->displs[peer], a->counts[peer]}, a->chunk, k);
+            coll_add_recv(b, 0, peer, coll_out(range.offset), range.count);
+        }
     }
 }
 
@@ -191,26 +205,50 @@ static void scatter(coll_builder_t *b, const coll_args_t *a)
     coll_add_own_copy(b, a);
 }
 
-static void all_to_all(coll_builder_t *b, const coll_args_t *a)
+/* Chunk k of the block for each peer. */
+static void send_pieces(coll_builder_t *b, const coll_args_t *a, size_t chunk, size_t k)
 {
     for (int i = 1; i < a->n; i++) {
-        int peer = coll_rank_after(a, i);
-        coll_add_send(b, 0, peer, coll_in(a->displs[peer]), a->counts[peer]);
+        const int peer = coll_rank_after(a, i);
+        const coll_range_t range = coll_chunk((coll_range_t){a->displs[peer], a->counts[peer]}, chunk, k);
+        coll_add_send(b, 0, peer, coll_in(range.offset), range.count);
     }
+}
+
+/* Blocks that all ranks know to be equal go in chunks, so that in place a chunk of each suffices in TMP. */
+static void all_to_all(coll_builder_t *b, const coll_args_t *a)
+{
+    const size_t chunk = a->uniform ? a->chunk : SIZE_MAX;
+    const size_t chunks = a->uniform ? coll_chunks(a->counts[a->rank], chunk) : 1;
+    const size_t stride = base_round_up(base_min_size(chunk, a->counts[a->rank]), 64);
+    const coll_ref_t slots = a->in_place ? coll_tmp_slots(b, (size_t)a->n - 1, stride) : coll_out(0);
+    uint32_t *free_after =
+        coll_scratch(b, (size_t)a->n, sizeof *free_after); /* the copy that empties a slot */
+    if (!free_after)
+        return;
+    send_pieces(b, a, chunk, 0);
     coll_add_own_copy(b, a);
-    for (int i = 1; i < a->n; i++) {
-        int peer = coll_rank_before(a, i);
-        coll_ref_t to = coll_out(a->rdispls[peer]);
-        if (!a->in_place) {
-            coll_add_recv(b, 0, peer, to, a->rcounts[peer]);
-            continue;
+    for (size_t k = 0; k < chunks; k++) {
+        send_pieces(b, a, chunk, k + 1);
+        for (int i = 1; i < a->n; i++) {
+            const int peer = coll_rank_before(a, i);
+            const coll_range_t range =
+                coll_chunk((coll_range_t){a->rdispls[peer], a->rcounts[peer]}, chunk, k);
+            const coll_ref_t to = coll_out(range.offset);
+            if (!a->in_place) {
+                coll_add_recv(b, 0, peer, to, range.count);
+                continue;
+            }
+            /* The copy waits for our send to `peer`, and runs on another channel than the receive, so
+             * that the chunk is fetched before: if it were read from the peer's memory as late as in the
+             * copy, both would wait for each other. */
+            const coll_ref_t slot = coll_ref_add(slots, (size_t)(i - 1) * stride);
+            const uint32_t got = coll_add_recv(b, 0, peer, slot, range.count);
+            if (k > 0)
+                coll_add_dep(b, got, free_after[i]);
+            free_after[i] = coll_add_copy(b, 1, to, slot, range.count, 0);
+            coll_add_dep(b, free_after[i], got);
         }
-        /* The copy waits for our send to `peer`, and runs on another channel than the receive, so that the
-         * block is fetched before: if it were read from the peer's memory as late as in the copy, both would
-         * wait for each other. */
-        coll_ref_t slot = coll_tmp(b, a->rcounts[peer]);
-        uint32_t got = coll_add_recv(b, 0, peer, slot, a->rcounts[peer]);
-        coll_add_dep(b, coll_add_copy(b, 1, to, slot, a->rcounts[peer], 0), got);
     }
 }
 
@@ -264,14 +302,21 @@ void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)
 
 size_t coll_direct_places(const coll_tmp_ask_t *ask)
 {
-    return ask->op == COLL_BROADCAST ? STAGES : 0;
+    switch (ask->op) {
+    case COLL_BROADCAST:
+        return STAGES;
+    case COLL_ALL_TO_ALL: /* in place */
+        return base_max_size((size_t)ask->n - 1, 1);
+    case COLL_ALL_GATHER: /* chunks, but none in TMP */
+        return 1;
+    default:
+        return 0;
+    }
 }
 
-/* An all_gather needs none. But ranks copy their own blocks segment by segment, too, and peers read those
- * while a cache holds them: 1. */
 size_t coll_direct_factor(const coll_tmp_ask_t *ask)
 {
     if (ask->op == COLL_REDUCE || coll_op_scans(ask->op))
         return (size_t)ask->n + 1;
-    return ask->op == COLL_ALL_GATHER ? 1 : coll_plain_factor(ask);
+    return ask->op == COLL_GATHER || ask->op == COLL_SCATTER ? 0 : coll_plain_factor(ask);
 }

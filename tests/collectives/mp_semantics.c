@@ -99,6 +99,10 @@ static void blocks(size_t count)
     MP_OK(gyre_all_to_all(out, out, count, GYRE_INT64, world));
     for (size_t i = 0; i < all; i++)
         EXPECT(i, value((int)(i / count), mine + i % count));
+    memcpy(out, in, all * 8); /* some in place, the others not */
+    MP_OK(gyre_all_to_all(rank % 2 ? out : in, out, count, GYRE_INT64, world));
+    for (size_t i = 0; i < all; i++)
+        EXPECT(i, value((int)(i / count), mine + i % count));
     for (int root = 0; root < n; root++) {
         clear();
         MP_OK(gyre_gather(in, rank == root ? out : NULL, count, GYRE_INT64, root, world));
@@ -373,6 +377,9 @@ int main(void)
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) /* little scratch: several segments */
         if (a != COLL_LEAVES)
             with(coll_algo_name((coll_algo_t)a), "16K", "0", few, 3);
+    MP_OK(base_settings_set(SET_CHUNK, "1K", "test")); /* blocks of many chunks */
+    with("direct", "4M", "0", few, 3);
+    MP_OK(base_settings_set(SET_CHUNK, "0", "test"));
     if (n > 2) {
         with("hierarchical", "4M", "2", few, 3); /* hosts of two ranks, joined by UCX */
         with("", "4M", "1", few, 3);             /* every rank a host of its own */
