@@ -152,6 +152,13 @@ int fortran_must(fortran_call_t *c, const char *what, size_t has, size_t want)
                ? 0
                : fortran_no(c, GYRE_ERR_INVALID, "%s has %zu elements, it must have %zu", what, has, want);
 }
+/* c->count: the elements of a block of `what`, which has one for each rank. */
+static int divide(fortran_call_t *c, const char *what, size_t has)
+{
+    c->count = has / c->n;
+    return has % c->n && fortran_no(c, GYRE_ERR_INVALID,
+                                    "%s has %zu elements, not a multiple of the %zu ranks", what, has, c->n);
+}
 static size_t bytes(const fortran_call_t *c, size_t count)
 {
     return count * gyre_type_size(c->type);
@@ -248,11 +255,9 @@ int fortran_narrow(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t
                fortran_must(c, "send", has, c->count * c->n * c->leaves);
     if (no_leaves(c))
         return 1;
-    if (c->count % c->n)
-        return fortran_no(c, GYRE_ERR_INVALID, "recv has %zu elements, not a multiple of the %zu ranks",
-                          c->count, c->n);
+    if (divide(c, "recv", c->count))
+        return 1;
     c->send = c->recv;
-    c->count /= c->n;
     c->recv = plus(c, c->send, c->me * c->count);
     return 0;
 }
@@ -273,46 +278,73 @@ int fortran_narrowv(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_
     c->recv = plus(c, c->send, block_at(c, c->counts[0], NULL));
     return lie(c, "recv", c->count, c->counts[0], NULL, c->n);
 }
-int fortran_wide(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int takes)
+/* A buffer of one block, or of a block for each rank. */
+typedef struct {
+    const CFI_cdesc_t *array; /* NULL: absent */
+    const char *name;
+    void **at;
+} side_t;
+
+/* `all`, where it is used, is n times `one`; without `one` its block of this rank is meant. */
+static int equal_blocks(fortran_call_t *c, side_t one, side_t all, int used)
 {
     size_t has = 0;
-    if (send && fortran_array(c, send, "send", &c->send, &c->count))
+    if (one.array && fortran_array(c, one.array, one.name, one.at, &c->count))
         return 1;
-    if (!takes)
-        return send ? 0 : missing(c, "send");
-    if (!recv)
-        return missing(c, "recv");
-    if (fortran_array(c, recv, "recv", &c->recv, &has))
+    if (!used)
+        return one.array ? 0 : missing(c, one.name);
+    if (!all.array)
+        return missing(c, all.name);
+    if (fortran_array(c, all.array, all.name, all.at, &has))
         return 1;
-    if (send)
-        return fortran_must(c, "recv", has, c->count * c->n);
-    if (has % c->n)
-        return fortran_no(c, GYRE_ERR_INVALID, "recv has %zu elements, not a multiple of the %zu ranks", has,
-                          c->n);
-    c->count = has / c->n;
-    c->send = plus(c, c->recv, c->me * c->count);
+    if (one.array)
+        return fortran_must(c, all.name, has, c->count * c->n);
+    if (divide(c, all.name, has))
+        return 1;
+    *one.at = plus(c, *all.at, c->me * c->count);
     return 0;
+}
+/* As equal_blocks, with blocks of counts[i] at displs[i]. */
+static int listed_blocks(fortran_call_t *c, side_t one, side_t all, const CFI_cdesc_t *counts,
+                         const CFI_cdesc_t *displs, int used)
+{
+    size_t has = 0;
+    if (one.array && fortran_array(c, one.array, one.name, one.at, &c->count))
+        return 1;
+    if (!used)
+        return one.array ? 0 : missing(c, one.name);
+    if (!all.array || !counts)
+        return missing(c, all.array ? "counts" : all.name);
+    if (fortran_array(c, all.array, all.name, all.at, &has) ||
+        fortran_list(c, counts, "counts", c->n, &c->counts[0]) ||
+        fortran_list(c, displs, "displs", c->n, &c->counts[1]) ||
+        lie(c, all.name, has, c->counts[0], c->counts[1], c->n))
+        return 1;
+    if (one.array)
+        return fortran_must(c, one.name, c->count, c->counts[0][c->me]);
+    c->count = c->counts[0][c->me];
+    *one.at = plus(c, *all.at, block_at(c, c->counts[0], c->counts[1]));
+    return 0;
+}
+int fortran_wide(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int takes)
+{
+    return equal_blocks(c, (side_t){send, "send", &c->send}, (side_t){recv, "recv", &c->recv}, takes);
 }
 int fortran_widev(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv,
                   const CFI_cdesc_t *counts, const CFI_cdesc_t *displs, int takes)
 {
-    size_t has = 0;
-    if (send && fortran_array(c, send, "send", &c->send, &c->count))
-        return 1;
-    if (!takes)
-        return send ? 0 : missing(c, "send");
-    if (!recv || !counts)
-        return missing(c, recv ? "counts" : "recv");
-    if (fortran_array(c, recv, "recv", &c->recv, &has) ||
-        fortran_list(c, counts, "counts", c->n, &c->counts[0]) ||
-        fortran_list(c, displs, "displs", c->n, &c->counts[1]) ||
-        lie(c, "recv", has, c->counts[0], c->counts[1], c->n))
-        return 1;
-    if (send)
-        return fortran_must(c, "send", c->count, c->counts[0][c->me]);
-    c->count = c->counts[0][c->me];
-    c->send = plus(c, c->recv, block_at(c, c->counts[0], c->counts[1]));
-    return 0;
+    return listed_blocks(c, (side_t){send, "send", &c->send}, (side_t){recv, "recv", &c->recv}, counts,
+                         displs, takes);
+}
+int fortran_deal(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int gives)
+{
+    return equal_blocks(c, (side_t){recv, "recv", &c->recv}, (side_t){send, "send", &c->send}, gives);
+}
+int fortran_dealv(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *counts,
+                  const CFI_cdesc_t *displs, const CFI_cdesc_t *recv, int gives)
+{
+    return listed_blocks(c, (side_t){recv, "recv", &c->recv}, (side_t){send, "send", &c->send}, counts,
+                         displs, gives);
 }
 int fortran_rooted(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int root)
 {
@@ -328,56 +360,9 @@ int fortran_rooted(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t
     c->count = has / c->leaves;
     return fortran_must(c, "send", has, c->count * c->leaves);
 }
-int fortran_deal(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int gives)
-{
-    size_t has = 0;
-    if (recv && fortran_array(c, recv, "recv", &c->recv, &c->count))
-        return 1;
-    if (!gives)
-        return recv ? 0 : missing(c, "recv");
-    if (!send)
-        return missing(c, "send");
-    if (fortran_array(c, send, "send", &c->send, &has))
-        return 1;
-    if (recv)
-        return fortran_must(c, "send", has, c->count * c->n);
-    if (has % c->n)
-        return fortran_no(c, GYRE_ERR_INVALID, "send has %zu elements, not a multiple of the %zu ranks", has,
-                          c->n);
-    c->count = has / c->n;
-    c->recv = plus(c, c->send, c->me * c->count);
-    return 0;
-}
-int fortran_dealv(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *counts,
-                  const CFI_cdesc_t *displs, const CFI_cdesc_t *recv, int gives)
-{
-    size_t has = 0;
-    if (recv && fortran_array(c, recv, "recv", &c->recv, &c->count))
-        return 1;
-    if (!gives)
-        return recv ? 0 : missing(c, "recv");
-    if (!send || !counts)
-        return missing(c, send ? "counts" : "send");
-    if (fortran_array(c, send, "send", &c->send, &has) ||
-        fortran_list(c, counts, "counts", c->n, &c->counts[0]) ||
-        fortran_list(c, displs, "displs", c->n, &c->counts[1]) ||
-        lie(c, "send", has, c->counts[0], c->counts[1], c->n))
-        return 1;
-    if (recv)
-        return fortran_must(c, "recv", c->count, c->counts[0][c->me]);
-    c->count = c->counts[0][c->me];
-    c->recv = plus(c, c->send, block_at(c, c->counts[0], c->counts[1]));
-    return 0;
-}
 int fortran_square(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv)
 {
-    if (fortran_same(c, send, recv))
-        return 1;
-    if (c->count % c->n)
-        return fortran_no(c, GYRE_ERR_INVALID, "recv has %zu elements, not a multiple of the %zu ranks",
-                          c->count, c->n);
-    c->count /= c->n;
-    return 0;
+    return fortran_same(c, send, recv) || divide(c, "recv", c->count);
 }
 int fortran_both(fortran_call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts,
                  const CFI_cdesc_t *send_displs, const CFI_cdesc_t *recv, const CFI_cdesc_t *recv_counts,
