@@ -10,10 +10,10 @@ static int refuse(const call_t *call, enum argument argument, const char *text)
     return -1;
 }
 
-/* The argument has `have` elements where `want` are needed. */
+/* The argument, if it was given, has `have` elements where `want` are needed. */
 static int expect(const call_t *call, enum argument argument, size_t have, size_t want, const char *why)
 {
-    if (have == want)
+    if (call->given[argument] == NULL || have == want)
         return 0;
     PyErr_Format(PyExc_ValueError, "%s: %s has %zu elements; it must have %zu: %s", call->of->name,
                  argument_names[argument], have, want, why);
@@ -174,7 +174,7 @@ int run_all_reduce(call_t *call)
         return -1;
     if (call->comm->leaves == 0)
         count = call->recv.count;
-    if (call->given[RECV] != NULL && expect(call, RECV, call->recv.count, count, "as many as send") != 0)
+    if (expect(call, RECV, call->recv.count, count, "as many as send") != 0)
         return -1;
     CALL(all_reduce, call->send.data, result(call), count, call->send.type, call->op);
     return 0;
@@ -191,7 +191,7 @@ int run_reduce(call_t *call)
             return -1;
         if (leaves == 0)
             count = call->recv.count;
-        if (call->given[RECV] != NULL && expect(call, RECV, call->recv.count, count, "as many as send") != 0)
+        if (expect(call, RECV, call->recv.count, count, "as many as send") != 0)
             return -1;
     } else if (take(call, SEND, 0) != 0 || divide(call, SEND, call->send.count, leaves, &count) != 0) {
         return -1;
@@ -202,9 +202,7 @@ int run_reduce(call_t *call)
 
 int run_prefix(call_t *call)
 {
-    if (take_op(call) != 0 || take_both(call) != 0)
-        return -1;
-    if (call->given[RECV] != NULL &&
+    if (take_op(call) != 0 || take_both(call) != 0 ||
         expect(call, RECV, call->recv.count, call->send.count, "as many as send") != 0)
         return -1;
     if (call->of->name[0] == 's')
@@ -214,20 +212,25 @@ int run_prefix(call_t *call)
     return 0;
 }
 
+/* *at: where this rank's block of `count` elements comes: recv, or in send, from element `offset` on. */
+static int take_block(call_t *call, size_t offset, size_t count, const char *why, char **at)
+{
+    *at = call->given[RECV] == NULL ? call->send.data + offset * gyre_type_size(call->send.type)
+                                    : call->recv.data;
+    return expect(call, RECV, call->recv.count, count, why);
+}
+
 int run_reduce_scatter(call_t *call)
 {
+    char *recv = NULL;
     size_t whole = 0, count = 0;
     if (take_op(call) != 0 || take_both(call) != 0 || one_leaf(call, &whole) != 0)
         return -1;
     size_t n = (size_t)call->comm->size, rank = (size_t)call->comm->rank;
     if (call->comm->leaves == 0)
         whole = call->recv.count * n;
-    if (divide(call, SEND, whole, n, &count) != 0)
-        return -1;
-    char *recv = call->recv.data;
-    if (call->given[RECV] == NULL)
-        recv = call->send.data + rank * count * gyre_type_size(call->send.type);
-    else if (expect(call, RECV, call->recv.count, count, "one block of send") != 0)
+    if (divide(call, SEND, whole, n, &count) != 0 ||
+        take_block(call, rank * count, count, "one block of send", &recv) != 0)
         return -1;
     CALL(reduce_scatter, call->send.data, recv, count, call->send.type, call->op);
     return 0;
@@ -235,6 +238,7 @@ int run_reduce_scatter(call_t *call)
 
 int run_reduce_scatterv(call_t *call)
 {
+    char *recv = NULL;
     size_t whole = 0, sum = 0, before = 0, n = (size_t)call->comm->size, rank = (size_t)call->comm->rank;
     if (take_op(call) != 0 || take_both(call) != 0 || one_leaf(call, &whole) != 0)
         return -1;
@@ -250,10 +254,7 @@ int run_reduce_scatterv(call_t *call)
     }
     if (call->comm->leaves != 0 && expect(call, SEND, whole, sum, "the sum of counts") != 0)
         return -1;
-    char *recv = call->recv.data;
-    if (call->given[RECV] == NULL)
-        recv = call->send.data + before * gyre_type_size(call->send.type);
-    else if (expect(call, RECV, call->recv.count, counts[rank], "this rank's of counts") != 0)
+    if (take_block(call, before, counts[rank], "this rank's of counts", &recv) != 0)
         return -1;
     CALL(reduce_scatterv, call->send.data, recv, counts, call->send.type, call->op);
     return 0;
@@ -293,9 +294,8 @@ int run_all_gather(call_t *call)
 {
     size_t count = 0;
     if (take_gathered(call) != 0 ||
-        divide(call, RECV, call->recv.count, (size_t)call->comm->size, &count) != 0)
-        return -1;
-    if (call->given[SEND] != NULL && expect(call, SEND, call->send.count, count, "one block of recv") != 0)
+        divide(call, RECV, call->recv.count, (size_t)call->comm->size, &count) != 0 ||
+        expect(call, SEND, call->send.count, count, "one block of recv") != 0)
         return -1;
     CALL(all_gather, own_block(call, (size_t)call->comm->rank * count), call->recv.data, count,
          call->recv.type);
@@ -318,7 +318,7 @@ int run_all_gatherv(call_t *call)
     if (take_gathered(call) != 0 || take_blocks(call, COUNTS, DISPLS, (size_t)call->comm->size, RECV) != 0)
         return -1;
     size_t mine = call->lists[COUNTS][call->comm->rank];
-    if (call->given[SEND] != NULL && expect(call, SEND, call->send.count, mine, "this rank's of counts") != 0)
+    if (expect(call, SEND, call->send.count, mine, "this rank's of counts") != 0)
         return -1;
     CALL(all_gatherv, own_block(call, own_offset(call)), call->recv.data, call->lists[COUNTS],
          call->lists[DISPLS], call->recv.type);
@@ -337,9 +337,8 @@ int run_gather(call_t *call)
     }
     size_t count = 0;
     if (take_gathered(call) != 0 ||
-        divide(call, RECV, call->recv.count, (size_t)call->comm->size, &count) != 0)
-        return -1;
-    if (call->given[SEND] != NULL && expect(call, SEND, call->send.count, count, "one block of recv") != 0)
+        divide(call, RECV, call->recv.count, (size_t)call->comm->size, &count) != 0 ||
+        expect(call, SEND, call->send.count, count, "one block of recv") != 0)
         return -1;
     CALL(gather, own_block(call, (size_t)call->root * count), call->recv.data, count, call->recv.type,
          call->root);
@@ -359,7 +358,7 @@ int run_gatherv(call_t *call)
     if (take_gathered(call) != 0 || take_blocks(call, COUNTS, DISPLS, (size_t)call->comm->size, RECV) != 0)
         return -1;
     size_t mine = call->lists[COUNTS][call->root];
-    if (call->given[SEND] != NULL && expect(call, SEND, call->send.count, mine, "this rank's of counts") != 0)
+    if (expect(call, SEND, call->send.count, mine, "this rank's of counts") != 0)
         return -1;
     CALL(gatherv, own_block(call, own_offset(call)), mine, call->recv.data, call->lists[COUNTS],
          call->lists[DISPLS], call->recv.type, call->root);
@@ -376,13 +375,10 @@ int run_scatter(call_t *call)
         CALL(scatter, NULL, call->recv.data, call->recv.count, call->recv.type, call->root);
         return 0;
     }
+    char *recv = NULL;
     size_t count = 0;
-    if (take_both(call) != 0 || divide(call, SEND, call->send.count, (size_t)call->comm->size, &count) != 0)
-        return -1;
-    char *recv = call->recv.data;
-    if (call->given[RECV] == NULL)
-        recv = call->send.data + (size_t)call->root * count * gyre_type_size(call->send.type);
-    else if (expect(call, RECV, call->recv.count, count, "one block of send") != 0)
+    if (take_both(call) != 0 || divide(call, SEND, call->send.count, (size_t)call->comm->size, &count) != 0 ||
+        take_block(call, (size_t)call->root * count, count, "one block of send", &recv) != 0)
         return -1;
     CALL(scatter, call->send.data, recv, count, call->send.type, call->root);
     return 0;
@@ -400,11 +396,9 @@ int run_scatterv(call_t *call)
     }
     if (take_both(call) != 0 || take_blocks(call, COUNTS, DISPLS, (size_t)call->comm->size, SEND) != 0)
         return -1;
+    char *recv = NULL;
     size_t mine = call->lists[COUNTS][call->root];
-    char *recv = call->recv.data;
-    if (call->given[RECV] == NULL)
-        recv = call->send.data + own_offset(call) * gyre_type_size(call->send.type);
-    else if (expect(call, RECV, call->recv.count, mine, "this rank's of counts") != 0)
+    if (take_block(call, own_offset(call), mine, "this rank's of counts", &recv) != 0)
         return -1;
     CALL(scatterv, call->send.data, call->lists[COUNTS], call->lists[DISPLS], recv, mine, call->send.type,
          call->root);
@@ -414,9 +408,7 @@ int run_scatterv(call_t *call)
 int run_all_to_all(call_t *call)
 {
     size_t count = 0;
-    if (take_both(call) != 0 || divide(call, SEND, call->send.count, (size_t)call->comm->size, &count) != 0)
-        return -1;
-    if (call->given[RECV] != NULL &&
+    if (take_both(call) != 0 || divide(call, SEND, call->send.count, (size_t)call->comm->size, &count) != 0 ||
         expect(call, RECV, call->recv.count, call->send.count, "as many as send") != 0)
         return -1;
     CALL(all_to_all, call->send.data, result(call), count, call->send.type);
