@@ -42,9 +42,10 @@ static size_t name_limit(char *text, size_t bytes, size_t used)
     return used + (n < 0 ? 0 : (size_t)n);
 }
 
-/* err: an errno value whose words are appended; 0: none. */
-static void record(gyre_status_t status, int err, const char *format, va_list args)
+/* err: an errno value whose words are appended; 0: none. loud: logs it. */
+static void record(gyre_status_t status, int err, int loud, const char *format, va_list args)
 {
+    int saved = errno;
     char text[TEXT_BYTES];
     int n = vsnprintf(text, sizeof(text), format, args);
     size_t used = n < 0 ? 0 : (size_t)n;
@@ -61,39 +62,34 @@ static void record(gyre_status_t status, int err, const char *format, va_list ar
     /* A file's name need not be UTF-8, and a part that is too long was cut anywhere; Python takes no less. */
     base_utf8_mend(text);
     memcpy(last_error, text, sizeof(text) < used + 1 ? sizeof(text) : used + 1);
+    if (loud)
+        log_error("%s", last_error);
+    errno = saved;
 }
 
 gyre_status_t gyre_fail(gyre_status_t status, const char *format, ...)
 {
-    int saved = errno;
     va_list args;
     va_start(args, format);
-    record(status, 0, format, args);
+    record(status, 0, 1, format, args);
     va_end(args);
-    log_error("%s", last_error);
-    errno = saved;
     return status;
 }
 
 gyre_status_t gyre_fail_errno(gyre_status_t status, int err, const char *format, ...)
 {
-    int saved = errno;
     va_list args;
     va_start(args, format);
-    record(status, err, format, args);
+    record(status, err, 1, format, args);
     va_end(args);
-    log_error("%s", last_error);
-    errno = saved;
     return status;
 }
 
 gyre_status_t gyre_fail_quiet(gyre_status_t status, const char *format, ...)
 {
-    int saved = errno;
     va_list args;
     va_start(args, format);
-    record(status, 0, format, args);
+    record(status, 0, 0, format, args);
     va_end(args);
-    errno = saved;
     return status;
 }
