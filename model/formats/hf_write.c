@@ -232,19 +232,14 @@ gyre_status_t model_hf_write(model_hf_writer_t *w, size_t r, const float *canoni
     return status;
 }
 
-static void forget(model_hf_writer_t *w)
-{
-    model_safetensors_abandon(&w->file);
-    free(w->place);
-    free(w);
-}
-
 void model_hf_abandon(model_hf_writer_t *w)
 {
     if (!w)
         return;
     base_folder_abandon(&w->output);
-    forget(w);
+    model_safetensors_abandon(&w->file);
+    free(w->place);
+    free(w);
 }
 
 /* A file of a model without its tokenizer: the next one replaces it, or does without it. */
@@ -294,10 +289,8 @@ gyre_status_t model_hf_finish(model_hf_writer_t *w)
         status = write_config(w);
     if (status == GYRE_OK && w->origin)
         status = model_hf_origin_copy(w->origin, w->folder);
-    if (status == GYRE_OK) {
+    if (status == GYRE_OK)
         status = base_folder_commit(&w->output, has_model(w->output.target) ? is_of_model : is_of_weights);
-        forget(w);
-    } else
-        model_hf_abandon(w);
+    model_hf_abandon(w);
     return status;
 }

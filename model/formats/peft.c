@@ -167,19 +167,14 @@ static int is_of_adapters(const char *name)
     return strcmp(name, MODEL_PEFT_CONFIG) == 0 || strcmp(name, MODEL_PEFT_WEIGHTS) == 0;
 }
 
-static void forget(model_peft_writer_t *w)
-{
-    model_safetensors_abandon(&w->file);
-    json_decref(w->modules);
-    free(w);
-}
-
 void model_peft_abandon(model_peft_writer_t *w)
 {
     if (!w)
         return;
     base_folder_abandon(&w->output);
-    forget(w);
+    model_safetensors_abandon(&w->file);
+    json_decref(w->modules);
+    free(w);
 }
 
 gyre_status_t model_peft_finish(model_peft_writer_t *w)
@@ -190,11 +185,8 @@ gyre_status_t model_peft_finish(model_peft_writer_t *w)
                            w->output.target, w->next, w->adapters->table->rows / 2);
     if (status == GYRE_OK)
         status = model_safetensors_commit(&w->file);
-    if (status != GYRE_OK) {
-        model_peft_abandon(w);
-        return status;
-    }
-    status = base_folder_commit(&w->output, is_of_adapters);
-    forget(w);
+    if (status == GYRE_OK)
+        status = base_folder_commit(&w->output, is_of_adapters);
+    model_peft_abandon(w);
     return status;
 }
