@@ -60,15 +60,10 @@ const char *coll_kernel_isa(void);
 /* For tests and the bench: 1 if this machine can run it and it was selected. NULL or "auto": best. */
 int coll_kernel_select(const char *isa);
 
-/* Conversions, used by the kernels and by tests. Round to nearest even; NaN stays NaN. What is too large
- * becomes infinity, in E4M3 NaN. */
+/* Conversions: to nearest even; NaN stays NaN. What is too large becomes infinity. */
 float coll_half_to_float(unsigned short h);
 unsigned short coll_float_to_half(float f);
 float coll_bfloat_to_float(unsigned short h);
 unsigned short coll_float_to_bfloat(float f);
-float coll_e4m3_to_float(unsigned char x);
-unsigned char coll_float_to_e4m3(float f);
-float coll_e5m2_to_float(unsigned char x);
-unsigned char coll_float_to_e5m2(float f);
 
 #endif

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/float16.h"
-#include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
 
 /* ---- which instruction set ---- */
@@ -313,24 +312,4 @@ float coll_bfloat_to_float(unsigned short h)
 unsigned short coll_float_to_bfloat(float f)
 {
     return kernel_to_bfloat(f);
-}
-
-float coll_e4m3_to_float(unsigned char x)
-{
-    return kernel_from_e4m3(x);
-}
-
-unsigned char coll_float_to_e4m3(float f)
-{
-    return kernel_to_e4m3(f);
-}
-
-float coll_e5m2_to_float(unsigned char x)
-{
-    return kernel_from_e5m2(x);
-}
-
-unsigned char coll_float_to_e5m2(float f)
-{
-    return kernel_to_e5m2(f);
 }

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/kernels/float8.h"
 #include "collectives/kernels/kernels.h"
 #include "tests/support/random.h"
 
@@ -515,17 +516,17 @@ static void check_conversions8(const table16_t *t, float (*widen)(unsigned char)
 static void test_e4m3(void **state)
 {
     (void)state;
-    check_conversions8(&e4m3_table, coll_e4m3_to_float, coll_float_to_e4m3);
-    assert_int_equal(coll_float_to_e4m3(448), 0x7e);
-    assert_int_equal(coll_float_to_e4m3(464), 0x7e); /* a tie, to the even one */
-    assert_int_equal(coll_float_to_e4m3(465), 0x7f);
+    check_conversions8(&e4m3_table, kernel_from_e4m3, kernel_to_e4m3);
+    assert_int_equal(kernel_to_e4m3(448), 0x7e);
+    assert_int_equal(kernel_to_e4m3(464), 0x7e); /* a tie, to the even one */
+    assert_int_equal(kernel_to_e4m3(465), 0x7f);
 }
 static void test_e5m2(void **state)
 {
     (void)state;
-    check_conversions8(&e5m2_table, coll_e5m2_to_float, coll_float_to_e5m2);
-    assert_int_equal(coll_float_to_e5m2(57344), 0x7b);
-    assert_int_equal(coll_float_to_e5m2(61440), 0x7c); /* a tie, to the even one: infinity */
+    check_conversions8(&e5m2_table, kernel_from_e5m2, kernel_to_e5m2);
+    assert_int_equal(kernel_to_e5m2(57344), 0x7b);
+    assert_int_equal(kernel_to_e5m2(61440), 0x7c); /* a tie, to the even one: infinity */
 }
 
 static void test_half(void **state)
