@@ -246,7 +246,6 @@ const jinja_list_t *jinja_items(jinja_run_t *run, jinja_value_t value);
 /* Characters of a text, and the byte at which the one of that number begins. */
 size_t jinja_length(const jinja_text_t *text);
 size_t jinja_offset(const jinja_text_t *text, size_t character);
-int jinja_is_space(uint32_t c);
 /* [begin, end) of the text without white space, or characters of `set`, at its ends. */
 void jinja_strip(const jinja_text_t *text, const jinja_text_t *set, int left, int right, size_t *begin,
                  size_t *end);

@@ -345,7 +345,7 @@ const jinja_list_t *jinja_items(jinja_run_t *run, jinja_value_t value)
 }
 
 /* Python's str.isspace. */
-int jinja_is_space(uint32_t c)
+static int is_space(uint32_t c)
 {
     return base_utf8_is_space(c) || (c >= 0x1C && c <= 0x1F);
 }
@@ -354,7 +354,7 @@ static int is_stripped(const char *text, size_t bytes, const jinja_text_t *set)
 {
     uint32_t c;
     if (!set)
-        return base_utf8_decode((const unsigned char *)text, bytes, &c) > 0 && jinja_is_space(c);
+        return base_utf8_decode((const unsigned char *)text, bytes, &c) > 0 && is_space(c);
     for (size_t at = 0, n; at < set->bytes; at += n) {
         n = character(set, at);
         if (n == bytes && memcmp(set->text + at, text, n) == 0)
