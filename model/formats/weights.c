@@ -131,25 +131,6 @@ gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *pa
     return status != GYRE_OK ? status : written;
 }
 
-typedef struct {
-    const model_params_t *params;
-    const float *flat;
-} flat_t;
-
-static gyre_status_t flat_row(void *user, size_t r, float *canonical)
-{
-    const flat_t *from = user;
-    const model_param_t *row = &from->params->row[r];
-    memcpy(canonical, from->flat + row->offset, row->count * sizeof *canonical);
-    return GYRE_OK;
-}
-
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
-{
-    flat_t from = {params, flat};
-    return model_checkpoint_stream(path, params, flat_row, &from);
-}
-
 gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum)
 {
     enum { PIECE = 1 << 20 };

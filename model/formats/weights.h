@@ -19,8 +19,6 @@ typedef gyre_status_t (*model_row_fn)(void *user, size_t row, float *canonical);
  * NO_MEMORY, errors of `get`, which end the call. */
 gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *params, model_row_fn get,
                                       void *user);
-/* The same from flat [params->total], canonical rows at the table's offsets. */
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat);
 
 /* Distinguishes a file from a damaged one. */
 typedef struct {

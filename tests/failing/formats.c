@@ -22,6 +22,7 @@
 #include "optim/checkpoint/snapshot.h"
 #include "pipeline/plan/recipe.h"
 #include "tests/failing/scenario.h"
+#include "tests/support/weights.h"
 #include "topo/network/network.h"
 
 enum { LETTERS = 256, EACH = 300 /* tokens of a file */ };
@@ -211,7 +212,7 @@ static int put_models(void)
         return 0;
     for (size_t i = 0; i < params->total; i++)
         weights[i] = (float)i / 7;
-    int good = model_checkpoint_save(in_files("alone.safetensors"), params, weights) == GYRE_OK &&
+    int good = save_weights(in_files("alone.safetensors"), params, weights) == GYRE_OK &&
                model_hf_create(in_files("hf"), params, MODEL_HF_F32, 4000, NULL, &writer) == GYRE_OK;
     for (size_t r = 0; good && r < params->rows; r++)
         good = model_hf_write(writer, r, weights + params->row[r].offset) == GYRE_OK;

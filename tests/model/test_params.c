@@ -113,7 +113,7 @@ static void round_trip(void **state)
     float *flat = calloc(params->total, sizeof *flat), *again = calloc(params->total, sizeof *again);
     assert_true(flat && again);
     init_params(params, 3, flat);
-    assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
+    assert_int_equal(save_weights(path, params, flat), GYRE_OK);
     assert_int_equal(model_hf_load(path, params, again), GYRE_OK);
     assert_memory_equal(flat, again, params->total * sizeof *flat);
     assert_int_equal(model_checkpoint_config(path, &found), GYRE_OK);
@@ -179,7 +179,7 @@ static void round_trip(void **state)
         }
     }
     assert_int_equal(model_hf_load("/tmp/gyre-no-such-file", params, again), GYRE_ERR_NOT_FOUND);
-    assert_int_equal(model_checkpoint_save("/tmp/gyre-no-such-folder/x", params, flat), GYRE_ERR_IO);
+    assert_int_equal(save_weights("/tmp/gyre-no-such-folder/x", params, flat), GYRE_ERR_IO);
     free(image);
     free(flat);
     free(again);
@@ -263,7 +263,7 @@ static void described(void **state)
         assert_int_equal(model_params_create(&given, &params), GYRE_OK);
         float *flat = calloc(params->total, sizeof *flat);
         assert_non_null(flat);
-        assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
+        assert_int_equal(save_weights(path, params, flat), GYRE_OK);
         assert_int_equal(model_checkpoint_config(path, &found), GYRE_OK);
         assert_true(found.leaves == 0 && found.vocab_padded == 0);
         given.dropout = 0.0; /* each run chooses */

@@ -17,7 +17,6 @@
 
 #include "base/text/json.h"
 #include "base/log.h"
-#include "model/formats/weights.h"
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
 #include "optim/schedule.h"
@@ -210,7 +209,7 @@ static void save(const job_t *job, const char *name, const float *flat)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s.safetensors", job->folder, name);
-    CHECK(model_checkpoint_save(path, job->params, flat) == GYRE_OK);
+    CHECK(save_weights(path, job->params, flat) == GYRE_OK);
 }
 
 static void dump(job_t *job, double loss, double norm, double rate)

@@ -3,8 +3,31 @@
 #ifndef TESTS_SUPPORT_WEIGHTS_H
 #define TESTS_SUPPORT_WEIGHTS_H
 
+#include <string.h>
+
 #include "model/formats/hf.h"
+#include "model/formats/weights.h"
 #include "model/network/params.h"
+
+typedef struct {
+    const model_params_t *params;
+    const float *flat; /* [total] */
+} flat_t;
+
+static inline gyre_status_t flat_row(void *user, size_t r, float *canonical)
+{
+    const flat_t *from = user;
+    const model_param_t *row = &from->params->row[r];
+    memcpy(canonical, from->flat + row->offset, row->count * sizeof *canonical);
+    return GYRE_OK;
+}
+
+/* All rows of flat [total] in one safetensors file. */
+static inline gyre_status_t save_weights(const char *path, const model_params_t *params, const float *flat)
+{
+    flat_t from = {params, flat};
+    return model_checkpoint_stream(path, params, flat_row, &from);
+}
 
 /* Initial weights of all rows, into flat [total]. */
 static inline void init_params(const model_params_t *params, uint64_t seed, float *flat)
