@@ -124,41 +124,49 @@ int base_cuda_of(const void *ptr, int *index)
     return 1;
 }
 
-/* The text for a CUDA error of a call, with its arguments. */
-static gyre_status_t in_words(cudaError_t rc, int index, const char *format, va_list list, char *text,
-                              size_t bytes)
+/* A CUDA error of a call, with its arguments. loud: logged. */
+static gyre_status_t fail(cudaError_t rc, int index, int loud, const char *format, va_list list)
 {
     char call[160];
     vsnprintf(call, sizeof(call), format, list);
     cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
-    snprintf(text, bytes, "CUDA device %d: %s: %s (%s)", index, call, cudaGetErrorString(rc),
-             cudaGetErrorName(rc));
-    return rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY
-           : rc == cudaErrorInvalidValue   ? GYRE_ERR_INVALID
-           : rc == cudaErrorNotSupported   ? GYRE_ERR_UNSUPPORTED
-                                           : GYRE_ERR_SYSTEM;
+    const gyre_status_t status = rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY
+                                 : rc == cudaErrorInvalidValue   ? GYRE_ERR_INVALID
+                                 : rc == cudaErrorNotSupported   ? GYRE_ERR_UNSUPPORTED
+                                                                 : GYRE_ERR_SYSTEM;
+    return (loud ? gyre_fail : gyre_fail_quiet)(status, "CUDA device %d: %s: %s (%s)", index, call,
+                                                cudaGetErrorString(rc), cudaGetErrorName(rc));
 }
 
 gyre_status_t __attribute__((format(printf, 3, 4)))
 base_cuda_failed(cudaError_t rc, int index, const char *format, ...)
 {
-    char text[320];
     va_list list;
     va_start(list, format);
-    gyre_status_t status = in_words(rc, index, format, list, text, sizeof(text));
+    gyre_status_t status = fail(rc, index, 1, format, list);
     va_end(list);
-    return gyre_fail(status, "%s", text);
+    return status;
 }
 
 gyre_status_t __attribute__((format(printf, 3, 4)))
 base_cuda_cannot(cudaError_t rc, int index, const char *format, ...)
 {
-    char text[320];
     va_list list;
     va_start(list, format);
-    gyre_status_t status = in_words(rc, index, format, list, text, sizeof(text));
+    gyre_status_t status = fail(rc, index, 0, format, list);
     va_end(list);
-    return gyre_fail_quiet(status, "%s", text);
+    return status;
+}
+
+gyre_status_t __attribute__((format(printf, 4, 5)))
+base_cuda_end(cudaError_t rc, int index, int before, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    gyre_status_t status = rc == cudaSuccess ? GYRE_OK : fail(rc, index, 1, format, list);
+    va_end(list);
+    base_cuda_leave(index, before);
+    return status;
 }
 
 /* ---- the current device -------------------------------------------------------------------------------- */

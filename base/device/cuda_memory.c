@@ -21,12 +21,9 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMalloc(&memory, bytes == 0 ? 64 : bytes); /* at least 256-byte aligned */
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, index, "cudaMalloc(%zu bytes)", bytes);
-    else
+    if (rc == cudaSuccess)
         *ptr = memory;
-    base_cuda_leave(index, before);
-    return status;
+    return base_cuda_end(rc, index, before, "cudaMalloc(%zu bytes)", bytes);
 }
 
 gyre_status_t base_cuda_free(int index, void *ptr)
@@ -62,12 +59,9 @@ gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr)
         return status;
     cudaError_t rc =
         cudaHostAlloc(&memory, bytes == 0 ? 64 : bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, index, "cudaHostAlloc(%zu bytes)", bytes);
-    else
+    if (rc == cudaSuccess)
         *ptr = memory;
-    base_cuda_leave(index, before);
-    return status;
+    return base_cuda_end(rc, index, before, "cudaHostAlloc(%zu bytes)", bytes);
 }
 
 gyre_status_t base_cuda_pinned_free(int index, void *ptr)
@@ -87,10 +81,7 @@ gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
     cudaError_t rc = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
     if (rc == cudaSuccess) /* between two places on devices cudaMemcpy may return early */
         rc = cudaStreamSynchronize(cudaStreamLegacy);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, index, "cudaMemcpy(to %p, from %p, %zu bytes)", to, from, bytes);
-    base_cuda_leave(index, before);
-    return status;
+    return base_cuda_end(rc, index, before, "cudaMemcpy(to %p, from %p, %zu bytes)", to, from, bytes);
 }
 
 gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
@@ -103,10 +94,7 @@ gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
     cudaError_t rc = cudaMemset(ptr, 0, bytes);
     if (rc == cudaSuccess)
         rc = cudaStreamSynchronize(cudaStreamLegacy);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, index, "cudaMemset(%p, 0, %zu bytes)", ptr, bytes);
-    base_cuda_leave(index, before);
-    return status;
+    return base_cuda_end(rc, index, before, "cudaMemset(%p, 0, %zu bytes)", ptr, bytes);
 }
 
 /* ---- memory of other processes and devices ------------------------------------------------------------- */

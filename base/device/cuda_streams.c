@@ -88,11 +88,8 @@ gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const 
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from,
-                                  bytes);
-    base_cuda_leave(stream->index, before);
-    return status;
+    return base_cuda_end(rc, stream->index, before, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from,
+                         bytes);
 }
 
 gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_t bytes)
@@ -110,10 +107,7 @@ gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemsetAsync(ptr, 0, bytes, stream->stream);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
-    base_cuda_leave(stream->index, before);
-    return status;
+    return base_cuda_end(rc, stream->index, before, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
 }
 
 gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
@@ -123,10 +117,7 @@ gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaStreamSynchronize(stream->stream);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaStreamSynchronize");
-    base_cuda_leave(stream->index, before);
-    return status;
+    return base_cuda_end(rc, stream->index, before, "cudaStreamSynchronize");
 }
 
 /* ---- events -------------------------------------------------------------------------------------------- */
@@ -177,12 +168,9 @@ gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaEventRecord(event->event, stream->stream);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
-    else
+    if (rc == cudaSuccess)
         event->recorded = 1;
-    base_cuda_leave(stream->index, before);
-    return status;
+    return base_cuda_end(rc, stream->index, before, "cudaEventRecord(an event of device %d)", event->index);
 }
 
 gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_event_t *event)
@@ -192,10 +180,7 @@ gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaStreamWaitEvent(stream->stream, event->event, 0);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, stream->index, "cudaStreamWaitEvent");
-    base_cuda_leave(stream->index, before);
-    return status;
+    return base_cuda_end(rc, stream->index, before, "cudaStreamWaitEvent");
 }
 
 gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)
@@ -222,10 +207,7 @@ gyre_status_t base_cuda_event_wait(base_cuda_event_t *event)
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaEventSynchronize(event->event);
-    if (rc != cudaSuccess)
-        status = base_cuda_failed(rc, event->index, "cudaEventSynchronize");
-    base_cuda_leave(event->index, before);
-    return status;
+    return base_cuda_end(rc, event->index, before, "cudaEventSynchronize");
 }
 
 gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_event_t *to, double *ms)
