@@ -6,17 +6,11 @@
  * parallelism, each kind of recomputation, whole and split backward: loss, gradient of every row, all equal
  * to what one rank computes alone with one stage. And what travels is what the formula says. On 2 ranks half
  * of these run, on 4 a quarter, unless TEST_LONG=1 asks for all. */
-#include <string.h>
-
 #include "base/settings/settings.h"
 #include "model/network/stage/plain_store.h"
-#include "model/random.h"
-#include "tests/model/mp_stage_shapes.h"
-#include "tests/support/mp.h"
 
-enum { SEQUENCES = 2, LONGEST = 272 };
-
-enum { DEMO = 0 };
+enum { SEQUENCES = 2, DEMO = 0 };
+#include "tests/model/mp_stage_whole.h"
 
 typedef struct {
     size_t stages;
@@ -25,14 +19,6 @@ typedef struct {
     model_precision_t precision;
     model_isa_t isa;
 } layout_t;
-
-typedef struct {
-    model_params_t *params; /* of the whole model */
-    float *weights;         /* [total] */
-    model_token_t tokens[SEQUENCES][LONGEST], targets[SEQUENCES][LONGEST];
-    double loss[SEQUENCES];
-    float *grads[SEQUENCES]; /* [grad_total], canonical */
-} whole_t;
 
 /* One stage of a layout, with the slice of the model that it holds. */
 typedef struct {
@@ -64,15 +50,7 @@ static void make_part(const whole_t *w, const model_tp_t *tp, const layout_t *la
                                  .embed = index == 0,
                                  .head = index + 1 == layout->stages};
     memset(has + index * layers, 1, layers);
-    MP_OK(model_params_slice(w->params, &slice, &part->params));
-    part->weights = calloc(part->params->total, sizeof(float));
-    part->grads = calloc(part->params->grad_total, sizeof(float));
-    MP_CHECK(part->weights && part->grads, "memory");
-    for (size_t r = 0; r < part->params->rows; r++) {
-        const model_param_t *row = &part->params->row[r];
-        memcpy(part->weights + row->offset, w->weights + w->params->row[row->global].offset + row->first,
-               row->count * sizeof(float));
-    }
+    take_slice(w, &slice, &part->params, &part->weights, &part->grads);
     part->plain = (model_plain_store_t_f32){
         .params = part->params, .weights = part->weights, .grads = part->grads, .ready = count_rows};
     const model_store_t_f32 store = model_plain_store_f32(&part->plain);
@@ -258,27 +236,6 @@ static void check_logits(const whole_t *w, const model_tp_t *tp)
     free(got);
 }
 
-static void make_whole(const shape_t *shape, whole_t *w)
-{
-    MP_OK(model_params_create(&shape->config, &w->params));
-    w->weights = calloc(w->params->total, sizeof(float));
-    MP_CHECK(w->weights != NULL, "memory");
-    for (size_t r = 0; r < w->params->rows; r++) { /* biases that are 0 would hide mistakes */
-        const model_param_t *row = &w->params->row[r];
-        for (size_t i = 0; i < row->count; i++)
-            w->weights[row->offset + i] = (float)(0.3 * model_random_normal(3, MODEL_RANDOM_DATA, (uint32_t)r,
-                                                                            model_param_place(row, i)));
-    }
-    for (size_t i = 0; i < SEQUENCES; i++) {
-        MP_CHECK((w->grads[i] = calloc(w->params->grad_total, sizeof(float))) != NULL, "memory");
-        for (size_t t = 0; t < shape->config.seq; t++) {
-            w->tokens[i][t] = (model_token_t)(model_random_bits(4, MODEL_RANDOM_DATA, (uint32_t)i, t) %
-                                              shape->config.vocab);
-            w->targets[i][t] = (model_token_t)((w->tokens[i][t] * 7 + 3) % (int)shape->config.vocab);
-        }
-    }
-}
-
 /* Whether this one is run: all but of the large ones, and of 16 bits, which need few. Of them one in `tp`,
  * unless TEST_LONG=1 asks for all: each kind with each shape. */
 static int wanted(size_t shape, const layout_t *layout, size_t tp)
@@ -337,7 +294,7 @@ int main(void)
     tp.comm = group;
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int precision = MODEL_FLOAT32; precision <= MODEL_FLOAT16; precision++) {
-            whole_t w = {0};
+            whole_t w;
             make_whole(&shapes[s], &w);
             const size_t sharing = model_config_sharing(&w.params->config, tp.size);
             tp.keys = NULL;
@@ -346,10 +303,7 @@ int main(void)
             runs += run_layouts(&w, s, (model_precision_t)precision, tp);
             if (tp.keys)
                 MP_OK(gyre_comm_destroy(tp.keys));
-            model_params_destroy(w.params);
-            free(w.weights);
-            for (size_t i = 0; i < SEQUENCES; i++)
-                free(w.grads[i]);
+            free_whole(&w);
         }
     if (gyre_comm_rank(world) == 0)
         printf("%zu layouts have the bits of one rank\n", runs);

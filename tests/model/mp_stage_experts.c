@@ -5,22 +5,10 @@
  * sequence of its own, have the loss and the gradients of one rank with all experts, to the bit, each row of
  * experts once for the sequence of each rank in their order; with tensor and sequence parallelism, each kind
  * of recomputation, whole and split backward. And what travels is what the choices are. */
-#include <string.h>
-
 #include "model/network/stage/plain_store.h"
-#include "model/random.h"
-#include "tests/model/mp_stage_shapes.h"
-#include "tests/support/mp.h"
 
-enum { SEQUENCES = 4, LONGEST = 272, ROWS = 128 };
-
-typedef struct {
-    model_params_t *params;
-    float *weights;
-    model_token_t tokens[SEQUENCES][LONGEST], targets[SEQUENCES][LONGEST];
-    double loss[SEQUENCES];
-    float *grads[SEQUENCES]; /* [grad_total], canonical */
-} whole_t;
+enum { SEQUENCES = 4, ROWS = 128 };
+#include "tests/model/mp_stage_whole.h"
 
 /* A stage of all layers on this rank: the part of the model that it holds, and what it has announced. */
 typedef struct {
@@ -65,16 +53,8 @@ static void make_part(part_t *part)
                                  .head = 1,
                                  .ep_rank = part->ep_rank,
                                  .ep_size = part->ep};
-    MP_OK(model_params_slice(w->params, &slice, &part->params));
+    take_slice(w, &slice, &part->params, &part->weights, &part->grads);
     MP_CHECK(part->params->rows <= ROWS, "%zu rows", part->params->rows);
-    part->weights = calloc(part->params->total, sizeof(float));
-    part->grads = calloc(part->params->grad_total, sizeof(float));
-    MP_CHECK(part->weights && part->grads, "memory");
-    for (size_t r = 0; r < part->params->rows; r++) {
-        const model_param_t *row = &part->params->row[r];
-        memcpy(part->weights + row->offset, w->weights + w->params->row[row->global].offset + row->first,
-               row->count * sizeof(float));
-    }
     part->plain = (model_plain_store_t_f32){.params = part->params,
                                             .weights = part->weights,
                                             .grads = part->grads,
@@ -161,28 +141,14 @@ static void share(whole_t *w, gyre_comm_t *world, size_t tp_size, int sequence, 
     MP_OK(gyre_comm_destroy(part.tp.comm));
 }
 
-static void make_whole(const shape_t *shape, model_precision_t precision, whole_t *w)
+/* What one rank makes of each sequence. */
+static void make_reference(whole_t *w, model_precision_t precision)
 {
-    *w = (whole_t){0};
-    MP_OK(model_params_create(&shape->config, &w->params));
-    w->weights = calloc(w->params->total, sizeof(float));
-    MP_CHECK(w->weights != NULL, "memory");
-    for (size_t r = 0; r < w->params->rows; r++)
-        for (size_t i = 0; i < w->params->row[r].count; i++)
-            w->weights[w->params->row[r].offset + i] =
-                (float)(0.3 * model_random_normal(3, MODEL_RANDOM_DATA, (uint32_t)r,
-                                                  model_param_place(&w->params->row[r], i)));
     for (size_t i = 0; i < SEQUENCES; i++) {
         uint64_t sent, kept;
-        MP_CHECK((w->grads[i] = calloc(w->params->grad_total, sizeof(float))) != NULL, "memory");
-        for (size_t t = 0; t < shape->config.seq; t++) {
-            w->tokens[i][t] = (model_token_t)(model_random_bits(4, MODEL_RANDOM_DATA, (uint32_t)i, t) %
-                                              shape->config.vocab);
-            w->targets[i][t] = (model_token_t)((w->tokens[i][t] * 7 + 3) % (int)shape->config.vocab);
-        }
         part_t alone = {
             .whole = w, .tp = {.size = 1}, .ep = 1, .sequence = i, .fill = 1, .what = "reference"};
-        const model_stage_config_t config = {.layers = shape->config.layers,
+        const model_stage_config_t config = {.layers = w->params->config.layers,
                                              .embed = 1,
                                              .head = 1,
                                              .slots = 1,
@@ -191,14 +157,6 @@ static void make_whole(const shape_t *shape, model_precision_t precision, whole_
         run(&alone, config, &sent, &kept);
         MP_CHECK(sent == 0 && kept > 0, "%llu elements travelled of one rank", (unsigned long long)sent);
     }
-}
-
-static void free_whole(whole_t *w)
-{
-    model_params_destroy(w->params);
-    free(w->weights);
-    for (size_t i = 0; i < SEQUENCES; i++)
-        free(w->grads[i]);
 }
 
 /* What a stage refuses before it takes memory. */
@@ -241,7 +199,8 @@ int main(void)
             whole_t w;
             if (c->experts == 0)
                 continue;
-            make_whole(&shapes[s], (model_precision_t)precision, &w);
+            make_whole(&shapes[s], &w);
+            make_reference(&w, (model_precision_t)precision);
             for (size_t tp = 1; tp < ranks; tp *= 2)
                 for (int sequence = 0; c->experts % ranks == 0 && sequence <= (tp > 1); sequence++) {
                     share(&w, world, tp, sequence, (model_precision_t)precision, shapes[s].name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/mp_stage_shapes.h: the models of mp_stage.c; each option of the block is in one of them. */
+/* tests/model/mp_stage_shapes.h: the models of mp_stage*.c; each option of the block is in one of them. */
 #ifndef TESTS_MODEL_MP_STAGE_SHAPES_H
 #define TESTS_MODEL_MP_STAGE_SHAPES_H
 
