@@ -74,7 +74,17 @@ static void add_names(run_words_t *words, char *const *environment)
     }
 }
 
-static void add_stdin(run_words_t *words, const run_options_t *o)
+/* What mpirun and prterun call alike. rsh: their option for the program that reaches hosts. */
+static void add_ranks(run_words_t *words, const run_options_t *o)
+{
+    if (geteuid() == 0)
+        run_words_add(words, "--allow-run-as-root");
+    run_words_add(words, "-n");
+    run_words_add_format(words, "%d", o->ranks);
+    add_hosts(words, "--host", o, 0);
+}
+
+static void add_rest(run_words_t *words, const run_options_t *o, const char *rsh, char *const *environment)
 {
     run_words_add(words, "--stdin");
     if (o->stdin_to == RUN_STDIN_ALL)
@@ -83,15 +93,18 @@ static void add_stdin(run_words_t *words, const run_options_t *o)
         run_words_add(words, "none");
     else
         run_words_add_format(words, "%d", o->stdin_to);
+    if (o->wdir)
+        add_pair(words, "--wdir", o->wdir);
+    if (o->rsh) {
+        run_words_split(words, rsh);
+        run_words_add(words, o->rsh);
+    }
+    add_names(words, environment);
 }
 
 static void openmpi(run_words_t *words, const run_options_t *o, char *const *environment)
 {
-    if (geteuid() == 0)
-        run_words_add(words, "--allow-run-as-root");
-    run_words_add(words, "-n");
-    run_words_add_format(words, "%d", o->ranks);
-    add_hosts(words, "--host", o, 0);
+    add_ranks(words, o);
     run_words_add(words,
                   "--oversubscribe"); /* as without an engine: more ranks than cores or slots are allowed */
     run_words_add(words, "--map-by");
@@ -116,23 +129,12 @@ static void openmpi(run_words_t *words, const run_options_t *o, char *const *env
         run_words_add(words, "--output-filename");
         run_words_add_format(words, "%s:nojobid,nocopy", o->output_dir);
     }
-    add_stdin(words, o);
-    if (o->wdir)
-        add_pair(words, "--wdir", o->wdir);
-    if (o->rsh) {
-        run_words_split(words, "--mca plm_rsh_agent");
-        run_words_add(words, o->rsh);
-    }
-    add_names(words, environment);
+    add_rest(words, o, "--mca plm_rsh_agent", environment);
 }
 
 static void prrte(run_words_t *words, const run_options_t *o, char *const *environment)
 {
-    if (geteuid() == 0)
-        run_words_add(words, "--allow-run-as-root");
-    run_words_add(words, "-n");
-    run_words_add_format(words, "%d", o->ranks);
-    add_hosts(words, "--host", o, 0);
+    add_ranks(words, o);
     run_words_add(words, "--map-by");
     if (o->per_node)
         run_words_add_format(words, "ppr:%d:node:oversubscribe", o->per_node);
@@ -149,14 +151,7 @@ static void prrte(run_words_t *words, const run_options_t *o, char *const *envir
         run_words_add_format(words, "%s%s%s%s", o->tag ? "tag" : "", o->tag && o->output_dir ? "," : "",
                              o->output_dir ? "dir=" : "", o->output_dir ? o->output_dir : "");
     }
-    add_stdin(words, o);
-    if (o->wdir)
-        add_pair(words, "--wdir", o->wdir);
-    if (o->rsh) {
-        run_words_split(words, "--prtemca plm_ssh_agent");
-        run_words_add(words, o->rsh);
-    }
-    add_names(words, environment);
+    add_rest(words, o, "--prtemca plm_ssh_agent", environment);
 }
 
 /* Hydra hands its whole environment on by itself. */
