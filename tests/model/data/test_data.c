@@ -18,15 +18,7 @@
 #include "model/random.h"
 
 static char folder[] = "/tmp/gyre-data-XXXXXX";
-
-static char *at(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[0], "%s/%s", folder, name);
-    return path[turn];
-}
+#include "tests/support/files.h"
 
 static void put(const char *name, const char *text, size_t bytes)
 {
@@ -52,17 +44,6 @@ static int setup(void **state)
     put("binary/x", "\0\1\2", 3);
     put("empty", "", 0);
     return symlink("a.txt", at("tree/link"));
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    const char *files[] = {"tree/b.txt", "tree/a.txt", "tree/deep/c", "tree/picture", "tree/.hidden",
-                           "tree/empty", "tree/link",  "binary/x",    "empty",        "long",
-                           "a,1:x",      "b,c",        "none",        "first",        "second"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        unlink(at(files[i]));
-    return rmdir(at("tree/deep")) || rmdir(at("tree")) || rmdir(at("binary")) || rmdir(folder);
 }
 
 static gyre_status_t open_data(const char *path, const char *valid, model_sampling_t sampling,

@@ -17,15 +17,7 @@
 #include "model/data/tokens.h"
 
 static char folder[] = "/tmp/gyre-tokens-XXXXXX";
-
-static char *at(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[0], "%s/%s", folder, name);
-    return path[turn];
-}
+#include "tests/support/files.h"
 
 static void put(const char *name, const void *content, size_t bytes)
 {
@@ -72,14 +64,6 @@ static int setup(void **state)
     (void)state;
     base_log_set_level(BASE_LOG_NONE);
     return mkdtemp(folder) == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 /* ---- Gyre's -------------------------------------------------------------------------------------------- */

@@ -15,15 +15,7 @@
 #include "model/tokenizer/tokenizer.h"
 
 static char folder[] = "/tmp/gyre-tokenizer-XXXXXX";
-
-static inline char *at(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[0], "%s/%s", folder, name);
-    return path[turn];
-}
+#include "tests/support/files.h"
 
 static inline void put(const char *name, const char *text)
 {
@@ -146,14 +138,6 @@ static inline int setup(void **state)
         return 1;
     make_files();
     return 0;
-}
-
-static inline int teardown(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 static inline int find_token(const unsigned char *bytes, size_t length)
