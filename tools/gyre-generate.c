@@ -2,7 +2,6 @@
 /* tools/gyre-generate.c: tokens after prompts, with the log-probabilities of gyre-train. See
  * gyre-generate(1). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"

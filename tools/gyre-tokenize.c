@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

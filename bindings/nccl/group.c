@@ -9,7 +9,6 @@
 #include "bindings/nccl/shim.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static _Thread_local struct {
     int depth;

@@ -3,7 +3,6 @@
  * or as a newcomer. */
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/connect.c: the client's way to rank 0: resolve, connect, prove; again until the deadline while
  * rank 0, its network or its name is not up yet (a pod's DNS name may come late). */
-#include <errno.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>

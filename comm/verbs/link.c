@@ -13,7 +13,6 @@
  * The sender of a rendezvous need not do anything meanwhile. Only a rank's own adapter writes into a user's
  * buffer, and only when that rank asks for it. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "comm/verbs/verbs.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

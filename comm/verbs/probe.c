@@ -28,14 +28,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"

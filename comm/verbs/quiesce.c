@@ -14,7 +14,6 @@
 #include "comm/verbs/verbs.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"

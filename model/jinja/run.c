@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "model/jinja/internal.h"
 
 enum { STEPS = 10000000, DEPTH = 300 };

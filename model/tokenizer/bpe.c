@@ -6,7 +6,6 @@
  * its place shows whether a merge has changed it meanwhile. A piece of n bytes takes O(n log n) in any
  * case. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -2,7 +2,6 @@
 /* model/tokenizer/unigram.c: pieces to tokens, by a unigram model: the tokens whose sum of scores is largest
  * (Kudo, "Subword regularization", ACL 2018), by Viterbi's algorithm. A character without a token of its own
  * is unknown, with a score below all others. */
-#include <string.h>
 
 #include "base/error.h"
 #include "base/grow.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/wordpiece.c: pieces to tokens where the vocabulary lists words, or words and their
  * parts. */
-#include <string.h>
 
 #include "base/checked.h"
 #include "model/tokenizer/internal.h"

@@ -24,7 +24,6 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero)
 #include <gyre/cuda.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "collectives/gpu/gpu.h"
 #include "optim/gpu/kernels.h"

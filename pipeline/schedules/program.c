@@ -3,8 +3,6 @@
  * first finds for each tensor that comes in where it is needed first and last, the second gives out slots. */
 #include "pipeline/schedules/program.h"
 
-#include <string.h>
-
 #include "base/checked.h"
 #include "base/error.h"
 

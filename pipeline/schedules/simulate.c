@@ -6,7 +6,6 @@
 #include "pipeline/schedules/simulate.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "pipeline/schedules/match.h"

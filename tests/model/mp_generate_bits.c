@@ -7,7 +7,6 @@
  *
  *   mp_generate_bits TOKENS    the same with so many tokens after each prompt: make check-generate */
 #include <string.h>
-#include <unistd.h>
 
 #include "model/formats/hf.h"
 #include "model/network/stage/plain_store.h"

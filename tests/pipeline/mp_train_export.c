@@ -4,7 +4,6 @@
  * fails when the test says so.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
-#include <string.h>
 
 #include <gyre/train.h>
 

@@ -2,7 +2,6 @@
 /* one thread: TSan has nothing to see */
 /* tests/topo/test_seats.c: the order of ranks by their seats: a ring over it enters each place once, whatever
  * numbers the ranks have, and an order by rank that does so stays. */
-#include <stdlib.h>
 
 #include "base/log.h"
 #include "fixture.h"

@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static int after_ms;
 

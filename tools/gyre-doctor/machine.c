@@ -4,7 +4,6 @@
 #include "tools/gyre-doctor/report.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>

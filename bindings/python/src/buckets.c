@@ -2,8 +2,6 @@
 /* buckets.c: gyre.Buckets: tensors that are reduced while later ones are computed (gyre/bucket.h). */
 #include "binding.h"
 
-#include <string.h>
-
 typedef struct {
     PyObject ob_base;
     PyObject *comm;

@@ -2,8 +2,6 @@
 /* collectives.c: each collective: what its arrays and lists must be, and the call of Gyre without the GIL. */
 #include "call.h"
 
-#include <string.h>
-
 static int refuse(const call_t *call, enum argument argument, const char *text)
 {
     PyErr_Format(PyExc_ValueError, "%s: %s %s", call->of->name, argument_names[argument], text);

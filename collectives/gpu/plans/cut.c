@@ -8,7 +8,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "collectives/kernels/kernels.h"
 #include "collectives/schedules/algorithms.h"
 
 enum {

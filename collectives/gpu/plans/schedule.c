@@ -23,7 +23,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "collectives/kernels/kernels.h"
 
 enum { SLAB = 1 << 20, PROGRAM_BYTES_MOST = 64 << 20 };
 

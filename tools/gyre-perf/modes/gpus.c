@@ -8,7 +8,6 @@
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/device/device.h"

@@ -10,7 +10,6 @@
  * to the launcher, and the agent goes on to listen to the launcher. If the agent itself is killed,
  * PR_SET_PDEATHSIG and the leash process (tools/ucx-run/ranks/parent_death.c) kill the ranks at once. */
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
