@@ -411,9 +411,9 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
                       const gyre_comm_t *comm, const perf_machine_t *m);
 void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
                      const perf_result_t *in_place);
-/* For rows of other tables: a field; the row itself (taken over), counted into the totals. */
 /* What every JSON file begins with: version, time, arguments, settings that differ from their defaults. */
 json_t *perf_json_begin(int argc, char **argv);
+/* For rows of other tables: a field; the row itself (taken over), counted into the totals. */
 void perf_put(json_t *object, const char *key, json_t *value);
 void perf_report_add(perf_report_t *r, json_t *row, uint64_t nwrong);
 json_t *perf_json_case(const perf_case_t *c); /* size, count, type, redop, root */

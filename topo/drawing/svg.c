@@ -256,8 +256,7 @@ static void draw_edge(drawing_t *d, double x1, double y1, double x2, double y2, 
     base_svg_line(d->out, x1 + dx, y1 + dy, x2 - dx, y2 - dy, "edge");
 }
 
-/* In-order: the subtree before a rank stands left of it, the one after it right. parent_y: NAN at the
- * root. */
+/* In-order: the subtree before a rank stands left of it, the one after it right. *x: where it stands. */
 static void draw_subtree(drawing_t *d, tree_view_t *view, int rank, int depth, double *x)
 {
     topo_tree_node_t node = topo_double_tree(d->ranks, rank, view->tree);

@@ -236,7 +236,7 @@ template <int ALONG_K, int R> struct feed_t {
 };
 
 /* D tile [BM,BN] by 128 threads: four warps of [BM/2,BN/2]; grid x: tiles, z: the batch.
- * Dynamic shared memory: STAGES pieces of A and B, then the tile: product_bytes(). */
+ * Dynamic shared memory: STAGES pieces of A and B, then the tile. */
 template <int TA, int TB, int BM, int BN>
 __global__ void __launch_bounds__(128, BM == 128 ? 2 : 4) product_bf16(const __grid_constant__ args_t a)
 {
