@@ -131,9 +131,7 @@ static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows, mod
                                     .alpha = 1,
                                     .in = s->type,
                                     .out = type};
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_matmul(s->matmul, &p, stage_at(s, slot->lnf, first * C), W(HEAD), slot->logits,
-                                      s->stream);
+    stage_multiply(s, &p, stage_at(s, slot->lnf, first * C), W(HEAD), slot->logits);
 }
 
 static void final_norm(stage_t *s, slot_t *slot)
@@ -251,9 +249,7 @@ void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
                                     .alpha = slot->scale,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_matmul(s->matmul, &p, stage_at(s, slot->logits, j * T * ld),
-                                      stage_at(s, slot->lnf, j * T * C), D(HEAD), s->stream);
+    stage_multiply(s, &p, stage_at(s, slot->logits, j * T * ld), stage_at(s, slot->lnf, j * T * C), D(HEAD));
     if (!s->c.post_norm)
         put_sums(s, D(LNF_W), D(LNF_B), slot->sums_head, j);
 }

@@ -31,12 +31,6 @@ static model_cuda_routing_t routing_of(const stage_t *s, size_t n, const layer_t
                                   .mass = a->mass};
 }
 
-static void multiply(stage_t *s, const model_cuda_product_t *p, const void *a, const void *b, void *d)
-{
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_matmul(s->matmul, p, a, b, d, s->stream);
-}
-
 /* y S [e][n][cap,N] = x S [e][n][cap,K] times each expert's w [K,N], or [N,K] if trans. */
 static model_cuda_product_t by_experts(const stage_t *s, size_t n, size_t N, size_t K, int trans)
 {
@@ -77,7 +71,7 @@ static void expert_weight(stage_t *s, size_t n, size_t j, float *dw, const void 
                                     .alpha = 1,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
-    multiply(s, &p, stage_at(s, x, j * s->cap * M), stage_at(s, d, j * s->cap * N), dw);
+    stage_multiply(s, &p, stage_at(s, x, j * s->cap * M), stage_at(s, d, j * s->cap * N), dw);
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
@@ -95,7 +89,7 @@ static void route(stage_t *s, size_t n, const layer_t *a)
                                     .alpha = 1,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
-    multiply(s, &p, a->ln2, W(ROUTER_W), a->prob);
+    stage_multiply(s, &p, a->ln2, W(ROUTER_W), a->prob);
     if (s->status == GYRE_OK)
         s->status = model_cuda_route(&r, s->stream);
     if (s->status == GYRE_OK)
@@ -116,12 +110,12 @@ void stage_experts_inner(stage_t *s, size_t n, const layer_t *a)
         p.ldpre = wide;
         p.step_pre = p.step_d;
     }
-    multiply(s, &p, a->xe, W(EXPERT_FC_W), s->c.gated ? a->fc : a->act);
+    stage_multiply(s, &p, a->xe, W(EXPERT_FC_W), s->c.gated ? a->fc : a->act);
     if (s->c.gated && s->status == GYRE_OK)
         s->status =
             model_cuda_gated(s->type, s->c.act, a->act, a->fc, s->experts_here * n * s->cap, f, s->stream);
     p = by_experts(s, n, C, f, 0);
-    multiply(s, &p, a->act, W(EXPERT_PROJ_W), a->ye);
+    stage_multiply(s, &p, a->act, W(EXPERT_PROJ_W), a->ye);
 }
 
 /* The sum over experts of their rows in slots S [e][n][cap,C]: of this rank's positions, [n][R,C]. */
@@ -182,12 +176,12 @@ void stage_experts_backward(stage_t *s, size_t n, const layer_t *a, const void *
         p.ldpre = f;
         p.step_pre = p.step_d;
     }
-    multiply(s, &p, a->d_ye, W(EXPERT_PROJ_W), s->c.gated ? s->d_act : a->d_fc);
+    stage_multiply(s, &p, a->d_ye, W(EXPERT_PROJ_W), s->c.gated ? s->d_act : a->d_fc);
     if (s->c.gated && s->status == GYRE_OK)
         s->status = model_cuda_gated_back(s->type, s->c.act, a->d_fc, s->d_act, a->fc,
                                           s->experts_here * n * s->cap, f, s->stream);
     p = by_experts(s, n, C, wide, 1);
-    multiply(s, &p, a->d_fc, W(EXPERT_FC_W), s->d_xe);
+    stage_multiply(s, &p, a->d_fc, W(EXPERT_FC_W), s->d_xe);
     router_back(s, n, a, collect(s, n, a, s->d_xe, 0));
 }
 
@@ -208,8 +202,8 @@ void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j)
                                         .beta = i > 0 ? 1.0f : 0.0f,
                                         .in = s->type,
                                         .out = MODEL_CUDA_F32};
-        multiply(s, &p, stage_at(s, a->ln2, j * T * C), stage_at(s, a->d_router, (j * T * parts + i) * E),
-                 D(ROUTER_W));
+        stage_multiply(s, &p, stage_at(s, a->ln2, j * T * C),
+                       stage_at(s, a->d_router, (j * T * parts + i) * E), D(ROUTER_W));
     }
 }
 

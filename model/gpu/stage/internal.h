@@ -214,6 +214,8 @@ const float *stage_reduce(stage_t *s, size_t n);
 /* sums [count] of this rank's positions become those of all. */
 void stage_complete(stage_t *s, float *sums, size_t count);
 
+/* d = a b, as model_cuda_matmul. */
+void stage_multiply(stage_t *s, const model_cuda_product_t *product, const void *a, const void *b, void *d);
 /* Column-parallel: y S [g][n][T,width] = x S [n][T,C] w [g][C,width] + bias [g][width], which may be NULL.
  * With `act` y is the activation of that, and `pre` gets the activation's input. */
 void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, const void *bias,

@@ -99,15 +99,12 @@ static void queries_keys_values(stage_t *s, const slot_t *slot, const layer_t *a
         model_cuda_product_t p = part_of_qkv(s, T, q);
         p.step_d = M * n;
         p.bias = W(ATTN_QKV_B);
-        for (size_t j = 0; j < slot->n && s->status == GYRE_OK; j++)
-            s->status = model_cuda_matmul(s->matmul, &p, W(WQE), W(ATTN_QKV_W),
-                                          stage_at(s, a->qkv, j * T * n), s->stream);
+        for (size_t j = 0; j < slot->n; j++)
+            stage_multiply(s, &p, W(WQE), W(ATTN_QKV_W), stage_at(s, a->qkv, j * T * n));
         p = part_of_qkv(s, M, n - q);
         p.step_d = M * n;
         p.bias = W(ATTN_QKV_B) ? stage_at(s, W(ATTN_QKV_B), q) : NULL;
-        if (s->status == GYRE_OK)
-            s->status = model_cuda_matmul(s->matmul, &p, a->ln1, stage_at(s, W(ATTN_QKV_W), q),
-                                          stage_at(s, a->qkv, q), s->stream);
+        stage_multiply(s, &p, a->ln1, stage_at(s, W(ATTN_QKV_W), q), stage_at(s, a->qkv, q));
     }
     rotate(s, slot, l, a->qkv, 0);
 }
@@ -243,17 +240,14 @@ static void qkv_weights(stage_t *s, const slot_t *slot, const layer_t *a, size_t
                               .alpha = 1,
                               .in = s->type,
                               .out = MODEL_CUDA_F32};
-    for (size_t k = 0; k < many && s->status == GYRE_OK; k++) { /* all of them with the same queries */
+    for (size_t k = 0; k < many; k++) { /* all of them with the same queries */
         p.beta = k > 0 ? 1.0f : 0.0f;
-        s->status =
-            model_cuda_matmul(s->matmul, &p, W(WQE), stage_at(s, d, k * T * n), D(ATTN_QKV_W), s->stream);
+        stage_multiply(s, &p, W(WQE), stage_at(s, d, k * T * n), D(ATTN_QKV_W));
     }
     p.beta = 0;
     p.K = many * T;
     p.N = n - q;
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_matmul(s->matmul, &p, stage_at(s, a->ln1, j * T * C), stage_at(s, d, q),
-                                      D(ATTN_QKV_W) + q, s->stream);
+    stage_multiply(s, &p, stage_at(s, a->ln1, j * T * C), stage_at(s, d, q), D(ATTN_QKV_W) + q);
     if (D(ATTN_QKV_B) && s->status == GYRE_OK)
         s->status = model_cuda_column_sum(s->matmul, D(ATTN_QKV_B), d, s->type, many * T, n, n, s->g,
                                           slot->n * T * n, s->stream);

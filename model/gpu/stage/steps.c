@@ -91,7 +91,7 @@ const float *stage_reduce(stage_t *s, size_t n)
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-static void multiply(stage_t *s, const model_cuda_product_t *product, const void *a, const void *b, void *d)
+void stage_multiply(stage_t *s, const model_cuda_product_t *product, const void *a, const void *b, void *d)
 {
     if (s->status == GYRE_OK)
         s->status = model_cuda_matmul(s->matmul, product, a, b, d, s->stream);
@@ -122,7 +122,7 @@ void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, 
                                     .pre = pre,
                                     .ldpre = width,
                                     .step_pre = M * width};
-    multiply(s, &p, x, w, y);
+    stage_multiply(s, &p, x, w, y);
 }
 
 /* What an H200 takes, in tenths of a nanosecond: a multiprocessor for one of K's elements of a tile, all of
@@ -157,7 +157,7 @@ static void weigh(stage_t *s, const model_cuda_product_t *whole, size_t width, c
     const size_t pieces = pieces_of(s, whole->M, whole->N, whole->K, width), count = whole->M * whole->N;
     model_cuda_product_t p = *whole;
     if (pieces == 1) {
-        multiply(s, whole, a, b, dw);
+        stage_multiply(s, whole, a, b, dw);
         return;
     }
     p.K /= pieces;
@@ -166,7 +166,8 @@ static void weigh(stage_t *s, const model_cuda_product_t *whole, size_t width, c
     p.step_b = p.K * p.ldb;
     p.step_d = count;
     for (size_t leaf = 0; leaf < s->g; leaf++) {
-        multiply(s, &p, stage_at(s, a, leaf * whole->step_a), stage_at(s, b, leaf * whole->step_b), s->part);
+        stage_multiply(s, &p, stage_at(s, a, leaf * whole->step_a), stage_at(s, b, leaf * whole->step_b),
+                       s->part);
         if (s->status == GYRE_OK)
             s->status = model_cuda_join(MODEL_CUDA_F32, dw + leaf * count, s->part, pieces, count, s->stream);
     }
@@ -217,7 +218,7 @@ void stage_rows_input(stage_t *s, size_t n, void *dx, const void *dy, const void
                                     .pre = pre,
                                     .ldpre = width,
                                     .step_pre = M * width};
-    multiply(s, &p, dy, w, dx);
+    stage_multiply(s, &p, dy, w, dx);
 }
 
 void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, const void *dy, const void *x,
@@ -260,7 +261,7 @@ static void leaves_of(stage_t *s, size_t n, const join_t *j, void *d, model_cuda
                                     .alpha = j->alpha,
                                     .in = s->type,
                                     .out = out};
-    multiply(s, &p, j->a, j->b, d);
+    stage_multiply(s, &p, j->a, j->b, d);
 }
 
 const float *stage_sum(stage_t *s, size_t n, const join_t *join, size_t *leaves)
