@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <gyre/exact.h>
 
+#include "base/clock.h"
 #include "base/order.h"
 #include "tests/support/random.h"
 
@@ -26,13 +26,6 @@
     } while (0)
 
 enum { MOST_ROUNDS = 1000 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static double median(double *x, size_t count)
 {
@@ -106,13 +99,13 @@ static void compare(const char *data, size_t form, size_t rounds, const double *
     OK(gyre_exact_create(&sum));
     for (size_t i = 0; i < rounds; i++) {
         OK(gyre_exact_reset(sum));
-        const double start = now();
+        const base_time_t start = base_now();
         about = forms[form].plain(x, y, count);
-        const double middle = now();
+        const base_time_t middle = base_now();
         OK(forms[form].exact(sum, x, y, count));
         OK(gyre_exact_value(sum, &value));
-        exact[i] = now() - middle;
-        plain[i] = middle - start;
+        exact[i] = (double)(base_now() - middle) * 1e-9;
+        plain[i] = (double)(middle - start) * 1e-9;
     }
     const double p = median(plain, rounds), e = median(exact, rounds);
     printf("%-10s %-6s plain %8.2f ms  exact %8.2f ms  speed %.2f  (%g, %g)\n", data, forms[form].name,
