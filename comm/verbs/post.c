@@ -145,42 +145,37 @@ void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t
 
 /* ---- receives: they only count messages, whose place the sender chose --------------------------------- */
 
-static void chain(struct ibv_recv_wr *wrs, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        wrs[i] = (struct ibv_recv_wr){.wr_id = (uint64_t)VERBS_WR_RECV << ID_SHIFT,
-                                      .next = i + 1 < count ? &wrs[i + 1] : NULL};
-}
-
-gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count)
+/* To `srq`, or, if it is NULL, to `qp`. Returns 0 or errno's value. */
+static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq, uint32_t count)
 {
     struct ibv_recv_wr wrs[VERBS_REPOST], *bad;
 
     for (uint32_t part; count > 0; count -= part) {
         part = count < VERBS_REPOST ? count : VERBS_REPOST;
-        chain(wrs, part);
-        int err = ibv_post_recv(link->qps[0].qp, wrs, &bad);
-        if (err != 0) {
-            verbs_link_fail(link, "queue pair 0x%06x takes no receives: %s", link->qps[0].qp->qp_num,
-                            strerror(err));
-            return GYRE_ERR_TRANSPORT;
-        }
-    }
-    return GYRE_OK;
-}
-
-int verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
-{
-    struct ibv_recv_wr wrs[VERBS_REPOST], *bad;
-
-    for (uint32_t part; count > 0; count -= part) {
-        part = count < VERBS_REPOST ? count : VERBS_REPOST;
-        chain(wrs, part);
-        int err = ibv_post_srq_recv(vg->srq, wrs, &bad);
+        for (uint32_t i = 0; i < part; i++)
+            wrs[i] = (struct ibv_recv_wr){.wr_id = (uint64_t)VERBS_WR_RECV << ID_SHIFT,
+                                          .next = i + 1 < part ? &wrs[i + 1] : NULL};
+        int err = srq ? ibv_post_srq_recv(srq, wrs, &bad) : ibv_post_recv(qp, wrs, &bad);
         if (err != 0)
             return err;
     }
     return 0;
+}
+
+gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count)
+{
+    struct ibv_qp *qp = link->qps[0].qp;
+    int err = post_receives(qp, NULL, count);
+
+    if (err == 0)
+        return GYRE_OK;
+    verbs_link_fail(link, "queue pair 0x%06x takes no receives: %s", qp->qp_num, strerror(err));
+    return GYRE_ERR_TRANSPORT;
+}
+
+int verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
+{
+    return post_receives(NULL, vg->srq, count);
 }
 
 /* ---- completions --------------------------------------------------------------------------------------- */
