@@ -70,9 +70,10 @@ static int claim_error(gyre_comm_t *comm)
 /* Held while a function of the program runs, so that none runs once it was taken back. */
 static pthread_mutex_t calling = PTHREAD_MUTEX_INITIALIZER;
 
-/* If the communicator has failed, the program hears it, once. */
-static void call_program(gyre_comm_t *comm)
+/* If the communicator `user` has failed, the program hears it, once. Also on the watcher's thread. */
+static void call_program(void *user)
 {
+    gyre_comm_t *comm = user;
     pthread_mutex_lock(&calling);
     if (comm->on_failure) {
         const gyre_failure_fn function = comm->on_failure;
@@ -141,17 +142,11 @@ int coll_comm_has_died(const gyre_comm_t *comm, int rank)
            strncmp(how, "died", 4) == 0;
 }
 
-/* From the watcher's thread: something has died or was aborted. */
-static void hear(void *user)
-{
-    call_program(user);
-}
-
 gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user)
 {
     gyre_status_t st = coll_check_live("gyre_comm_on_failure", comm);
     if (st == GYRE_OK && function && !comm->hears_failure && comm->world->watch) {
-        comm->sleeper = (comm_watch_sleeper_t){.wake = hear, .user = comm};
+        comm->sleeper = (comm_watch_sleeper_t){.wake = call_program, .user = comm};
         comm_watch_on_trouble(comm->world->watch, &comm->sleeper);
         comm->hears_failure = 1;
     }

@@ -38,7 +38,7 @@ static unsigned asks(void *user)
 }
 
 /* What any rank asks for. */
-static void hear(train_run_t *run, unsigned asked)
+static void take_requests(train_run_t *run, unsigned asked)
 {
     if (asked & (ASK_TERM | ASK_INT))
         run->stopped = asked & ASK_TERM ? SIGTERM : SIGINT;
@@ -70,7 +70,7 @@ gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean)
         run->agreed |= pipe_train_unread(run->train);
         sum += each[s];
     }
-    hear(run, asked);
+    take_requests(run, asked);
     *mean = sets > 0 && asked == 0 ? sum / (double)sets : NAN;
     return status;
 }
@@ -214,7 +214,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
     if (step.learned == 0.0)
         note_unlearned(run, batch);
     run->progress = step.note[1];
-    hear(run, step.asked);
+    take_requests(run, step.asked);
     run->save_asked |= run->save_owed && !(step.asked & ASK_WAIT);
     *stop = run->stopped || step.note[0] != 0.0;
     double seconds = run->longest_step = (double)(base_now() - start) * 1e-9;

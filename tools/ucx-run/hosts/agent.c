@@ -368,7 +368,7 @@ static void garbled(const char *why)
     launcher_gone();
 }
 
-static void hear(void)
+static void read_launcher(void)
 {
     run_frame_t frame;
     const char *why = NULL;
@@ -500,7 +500,7 @@ static void turn(struct pollfd *fds)
     if (fds[0].revents)
         on_signals();
     if (fds[1].revents && a.input_open)
-        hear();
+        read_launcher();
     for (size_t i = capture; i < n; i++)
         if (fds[i].revents && i < input)
             run_capture_event(&fds[i]);
