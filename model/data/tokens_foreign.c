@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/text/foreign.h"
 #include "model/data/tokens_format.h"
 
 /* ---- llm.c: 256 words of header {magic, version, tokens, ...}, then ids -------------------------------- */
@@ -72,6 +73,8 @@ gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "%s begins with the header of a file of format %s: leave --data-format nanogpt out",
                          path, model_tokens_format_name(other));
+    if (file->bytes >= 6 && memcmp(file->map, "\x93NUMPY", 6) == 0) /* of the others ids may begin so */
+        return gyre_fail(GYRE_ERR_FORMAT, "%s %s", path, base_foreign(file->map, file->bytes));
     if (file->bytes % 2 != 0)
         return gyre_fail(GYRE_ERR_FORMAT, "%s has %zu bytes, which is not a whole number of 16-bit tokens",
                          path, file->bytes);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/text/foreign.h"
 #include "model/data/files.h"
 #include "model/data/tokens_format.h"
 
@@ -12,7 +13,8 @@
 
 static int is_binary(const model_tokens_file_t *file)
 {
-    return memchr(file->map, 0, file->bytes < LOOK ? file->bytes : LOOK) != NULL;
+    return memchr(file->map, 0, file->bytes < LOOK ? file->bytes : LOOK) ||
+           base_foreign(file->map, file->bytes);
 }
 
 /* One file of a folder. An empty one is left out; one that does not look like text is counted, too. */
@@ -62,6 +64,9 @@ static gyre_status_t append_alone(model_tokens_t *tokens, const char *path, cons
     gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
+    const char *foreign = sure ? NULL : base_foreign(tokens->file[0].map, tokens->file[0].bytes);
+    if (foreign)
+        return gyre_fail(GYRE_ERR_INVALID, "%s %s", path, foreign);
     if (!sure && is_binary(&tokens->file[0]))
         return gyre_fail(
             GYRE_ERR_INVALID,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/grow.h"
+#include "base/text/foreign.h"
 #include "pipeline/evaluate/internal.h"
 
 gyre_status_t pipe_question_no_memory(const char *path)
@@ -84,6 +85,9 @@ gyre_status_t pipe_questions_read(const char *path, pipe_questions_kind_t kind, 
                                   pipe_questions_t *out)
 {
     *out = (pipe_questions_t){.path = path};
+    const char *foreign = base_foreign_file(path);
+    if (foreign)
+        return gyre_fail(GYRE_ERR_INVALID, "%s %s", path, foreign);
     FILE *in = fopen(path, "rb");
     if (!in)
         return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);

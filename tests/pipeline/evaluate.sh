@@ -268,12 +268,15 @@ line mmlu 'the record begins a field in quotes that do not end' 'a,b,c,d,"e,A'
 line mmlu 'the record is not UTF-8: byte 0xff' "$(printf 'a,b,\377,d,e,A')"
 printf '{"activity_label":"a","ctx_a":"%0190d","ctx_b":"c","endings":["d","e"],"label":0}\n' 0 >long.jsonl
 printf '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["%0193d","e"],"label":0}\n' 0 >longer.jsonl
-printf '\377\376 a' >bytes
+printf '\377\375 a' >bytes
 printf '#version: 0.2\nT h\n' >merges.txt
 printf 'a' >one
 : >nothing
 refused "long.jsonl:1: context and choice 1 have 195 and 2 tokens, but the model has 192 positions: --long cut" --load run --task hellaswag long.jsonl
 refused "longer.jsonl:1: choice 1 has 194 tokens alone" --load run --task hellaswag --long cut longer.jsonl
+printf '{}' | gzip >packed.gz
+refused "packed.gz is compressed by gzip: unpack it first" --load run --task arc packed.gz
+refused "packed.gz is compressed by gzip: unpack it first" --load run packed.gz
 refused "nothing holds no question" --load run --task arc nothing
 refused "cannot open none: No such file or directory; name a text file" --load run none
 refused "cannot open none" --load run --task arc none

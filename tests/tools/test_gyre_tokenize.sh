@@ -124,6 +124,18 @@ done
 check "are read as Python reads them" cmp -s "$W/python.gyt" "$W/plain.gyt"
 printf '{"text": "one"}\n\xef\xbb\xbf{"text": "two"}\n' >"$W/bad.jsonl"
 refuse "but not in the middle" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/none.gyt" "$W/bad.jsonl"
+printf '{"text": "one"}\n' | gzip >"$W/bad.jsonl.gz"
+gzip <"$W/text" >"$W/bad.gz"
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n' >"$W/bad.lfs"
+refuse "packed lines" 'bad.jsonl.gz is compressed by gzip: .*zcat' --tokenizer bytes --jsonl --out "$W/none.gyt" "$W/bad.jsonl.gz"
+refuse "a packed text" 'bad.gz is compressed by gzip' --tokenizer "$W/merges.txt" --out "$W/none.gyt" "$W/bad.gz"
+refuse "what Git left" 'bad.lfs is a pointer of Git LFS' --tokenizer "$W/merges.txt" --out "$W/none.gyt" "$W/bad.lfs"
+refuse "a packed text from standard input" 'standard input is compressed' --tokenizer "$W/merges.txt" --out "$W/none.gyt" - <"$W/bad.gz"
+run "$T" --tokenizer bytes --quiet --out "$W/packed.gyt" "$W/bad.gz"
+want "any bytes are bytes" 0
+refuse "text is not packed" 'bad.gz is compressed by gzip' --info "$W/bad.gz"
+printf '\x93NUMPY\1\0v\0{}' >"$W/bad.npy"
+refuse "ids with a header of NumPy" 'bad.npy is an array of NumPy.*tofile' --info "$W/bad.npy" --data-format nanogpt
 check "the old file stays" cmp -s "$W/a.gyt" "$W/keep.gyt"
 check "no half file is left" test -z "$(find "$W" -name '*.tmp-*')"
 

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/text/foreign.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 #define LOOK        8192              /* bytes in which a zero byte says "not text" */
@@ -20,9 +21,9 @@ struct tokenize_input {
     unsigned char *listed; /* [files.count]: found in a folder: left out if it is not text */
     size_t next, skipped;
     uint64_t bytes;
-    int by_line;
-    FILE *in;      /* files.path[next - 1], being read by lines */
-    uint64_t line; /* lines read of it */
+    int by_line, any_bytes; /* any_bytes: nothing that is named is too strange */
+    FILE *in;               /* files.path[next - 1], being read by lines */
+    uint64_t line;          /* lines read of it */
 };
 
 static gyre_status_t add_input(tokenize_input_t *input, const char *path)
@@ -75,6 +76,7 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
         return status;
     }
     input->by_line = options->jsonl;
+    input->any_bytes = !options->jsonl && strcmp(options->tokenizer, "bytes") == 0;
     for (size_t i = 0; i < input->files.count; i++) {
         struct stat info;
         if (stat(input->files.path[i], &info) == 0 && S_ISREG(info.st_mode))
@@ -139,6 +141,14 @@ static void close_this(tokenize_input_t *input)
     input->in = NULL;
 }
 
+static gyre_status_t check_kind(const tokenize_batch_t *batch)
+{
+    const char *foreign = base_foreign(batch->text, batch->bytes);
+    return foreign ? gyre_fail(GYRE_ERR_INVALID, "%s %s",
+                               strcmp(batch->path, "-") == 0 ? "standard input" : batch->path, foreign)
+                   : GYRE_OK;
+}
+
 /* A file as one document. *take 0: it is not text, and was found in a folder. */
 static gyre_status_t read_whole(tokenize_input_t *input, tokenize_batch_t *batch, int *take)
 {
@@ -152,9 +162,11 @@ static gyre_status_t read_whole(tokenize_input_t *input, tokenize_batch_t *batch
     } while (got == BATCH_BYTES);
     if (ferror(input->in))
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", batch->path);
-    *take = !input->listed[input->next - 1] || !memchr(batch->text, 0, base_min_size(batch->bytes, LOOK));
+    const int listed = input->listed[input->next - 1];
+    *take = !listed || !(memchr(batch->text, 0, base_min_size(batch->bytes, LOOK)) ||
+                         base_foreign(batch->text, batch->bytes));
     input->skipped += !*take;
-    return GYRE_OK;
+    return listed || input->any_bytes ? GYRE_OK : check_kind(batch);
 }
 
 /* Whole lines, about BATCH_BYTES of them. *take 0: there are no more. */
@@ -179,7 +191,7 @@ static gyre_status_t read_lines(tokenize_input_t *input, tokenize_batch_t *batch
         status = gyre_fail_errno(err == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, err,
                                  "cannot read line %" PRIu64 " of %s", input->line + 1, batch->path);
     *take = batch->bytes > 0;
-    return status;
+    return status == GYRE_OK && batch->line == 1 ? check_kind(batch) : status;
 }
 
 gyre_status_t tokenize_input_next(tokenize_input_t *input, tokenize_batch_t *batch, int *more)
