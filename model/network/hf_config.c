@@ -109,6 +109,8 @@ static gyre_status_t read_key(model_config_t *c, const family_t *family, const k
 {
     const field_t *field = find_field(key->field);
     size_t f = (size_t)(field - fields);
+    if (json_is_null(value) && field->type == FLAG) /* as in Python */
+        value = json_false();
     if (json_is_null(value)) /* "as it is by default": n_inner, num_key_value_heads, head_dim */
         return GYRE_OK;
     model_config_t read = *c;
@@ -161,7 +163,7 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
 static gyre_status_t read_opt(model_config_t *c, const json_t *object, const char *where)
 {
     const json_t *value = json_object_get(object, "word_embed_proj_dim");
-    if (!value || json_integer_value(value) == (json_int_t)c->hidden)
+    if (!value || json_is_null(value) || json_integer_value(value) == (json_int_t)c->hidden)
         return GYRE_OK;
     return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
                               "Gyre has embeddings as wide as hidden_size only");

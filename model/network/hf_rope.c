@@ -107,7 +107,7 @@ gyre_status_t model_hf_read_rope(model_config_t *c, const json_t *object, const 
     gyre_status_t status = full ? read_local(c, parameters, where) : GYRE_OK;
     if (full)
         parameters = full;
-    if (!scaling || json_is_null(scaling))
+    if (!scaling || json_is_null(scaling) || (json_is_object(scaling) && json_object_size(scaling) == 0))
         scaling = parameters;
     const json_t *type = json_object_get(scaling, "rope_type");
     int word = MODEL_ROPE_PLAIN;

@@ -88,7 +88,8 @@ gyre_status_t model_hf_only(const json_t *object, const char *key, const char *w
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_NO_MEMORY, "%s: no memory to check %s", where, key);
     int same = json_is_number(want) && json_is_number(value)
                    ? json_number_value(want) == json_number_value(value)
-                   : json_equal(want, value) || (json_is_false(want) && json_is_null(value));
+                   : json_equal(want, value) ||
+                         (json_is_null(value) && (json_is_false(want) || json_is_array(want)));
     json_decref(want);
     char what[80];
     snprintf(what, sizeof what, "Gyre has %s only", only);

@@ -33,8 +33,8 @@ gyre_status_t model_hf_number(const json_t *object, const char *key, const char 
 /* true, false: *out; null: false, as to transformers; absent: as it is. FORMAT: anything else. */
 gyre_status_t model_hf_flag(const json_t *object, const char *key, const char *where, int *out);
 
-/* UNSUPPORTED: the key is there, with another value than `only`, which is JSON; null is false, too.
- * NO_MEMORY. */
+/* UNSUPPORTED: the key is there, with another value than `only`, which is JSON; null is false or an
+ * empty list, too. NO_MEMORY. */
 gyre_status_t model_hf_only(const json_t *object, const char *key, const char *where, const char *only);
 
 #endif

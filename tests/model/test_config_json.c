@@ -637,6 +637,25 @@ static void ends_of_texts(void **state)
     }
 }
 
+/* What is empty or null is as if it were absent. */
+static void empty(void **state)
+{
+    (void)state;
+    model_config_t c =
+        accept(LLAMA(", \"rope_scaling\": {}, \"rope_parameters\": {\"rope_type\": \"linear\", "
+                     "\"factor\": 2.0, \"rope_theta\": 5000.0}"),
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.theta == 5000.0 && c.rope.type == MODEL_ROPE_LINEAR && c.rope.factor == 2.0);
+    c = accept(LLAMA(", \"rope_scaling\": {}, \"rope_theta\": 700"), MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.theta == 700.0 && c.rope.type == MODEL_ROPE_PLAIN);
+    c = accept("{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+               "\"num_attention_heads\": 2, \"vocab_size\": 9, \"word_embed_proj_dim\": null}",
+               MODEL_FAMILY_OPT);
+    assert_int_equal(c.hidden, 8);
+    c = accept(QWEN3_MOE(", \"mlp_only_layers\": null"), MODEL_FAMILY_QWEN3_MOE);
+    assert_int_equal(c.dense_first, 0);
+}
+
 /* null is false, as to transformers, also where an absent key means true. */
 static void flags_of_null(void **state)
 {
@@ -652,6 +671,11 @@ static void flags_of_null(void **state)
                "\"use_sliding_window\": null}",
                MODEL_FAMILY_QWEN2);
     assert_int_equal(c.window, 0);
+    c = accept("{\"model_type\": \"gpt_neox\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+               "\"num_attention_heads\": 2, \"vocab_size\": 9, \"rotary_pct\": 1, "
+               "\"use_parallel_residual\": null}",
+               MODEL_FAMILY_GPT_NEOX);
+    assert_false(c.parallel);
     /* no key of Mistral's */
     c = accept(MISTRAL(", \"sliding_window\": 4, \"use_sliding_window\": null"), MODEL_FAMILY_MISTRAL);
     assert_int_equal(c.window, 4);
@@ -755,10 +779,10 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published),     cmocka_unit_test(scaled_rope),
-                                       cmocka_unit_test(windows),       cmocka_unit_test(rotary_share),
-                                       cmocka_unit_test(bounded),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(flags_of_null), cmocka_unit_test(advice_is_accepted),
-                                       cmocka_unit_test(ends_of_texts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published),     cmocka_unit_test(scaled_rope), cmocka_unit_test(windows),
+        cmocka_unit_test(rotary_share),  cmocka_unit_test(bounded),     cmocka_unit_test(refused),
+        cmocka_unit_test(flags_of_null), cmocka_unit_test(empty),       cmocka_unit_test(advice_is_accepted),
+        cmocka_unit_test(ends_of_texts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
