@@ -71,6 +71,44 @@ static json_t *list_rest(const model_hf_t *hf)
     return rest;
 }
 
+/* 1: the files hold a head of its own, which a model whose head is its embedding does not read. Of large ones
+ * some numbers are compared. */
+static int head_differs(const model_hf_t *hf, char name[MODEL_NAME_MAX])
+{
+    enum { PIECES = 64, PIECE = 64 };
+    const model_config_t *c = &hf->params->config;
+    const file_t *file[2];
+    float some[2][PIECE];
+    char embedding[MODEL_NAME_MAX];
+    model_row_name(c, hf->family, MODEL_HEAD, 0, name);
+    model_row_name(c, hf->family, MODEL_WTE, 0, embedding);
+    const json_t *entry[2] = {hf_files_find(&hf->files, name, &file[0]),
+                              find_tensor(hf, embedding, &file[1])};
+    const json_t *shape = json_object_get(entry[0], "shape");
+    if (c->untied || !entry[0] || !entry[1])
+        return 0;
+    if (!json_equal(shape, json_object_get(entry[1], "shape")))
+        return 1;
+    const size_t count = (size_t)json_integer_value(json_array_get(shape, 0)) *
+                         (size_t)json_integer_value(json_array_get(shape, 1)),
+                 n = base_min_size(PIECE, count);
+    for (size_t i = 0; i < PIECES; i++) {
+        for (int e = 0; e < 2; e++) {
+            const char *type = json_string_value(json_object_get(entry[e], "dtype"));
+            const size_t at = (size_t)json_integer_value(
+                             json_array_get(json_object_get(entry[e], "data_offsets"), 0)),
+                         from = (size_t)((double)(count - n) * (double)i / (PIECES - 1));
+            if (!hf_type_is_read(type) ||
+                hf_files_decode(file[e], file[e]->data + at + from * hf_type_bytes(type), type, some[e], n) !=
+                    GYRE_OK)
+                return 0; /* which is said where it is read */
+        }
+        if (memcmp(some[0], some[1], n * sizeof some[0][0]) != 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* What the files hold and the model has no place for. In DeepSeek-V3's files layers after the last one
  * predict further tokens, which is not trained here. */
 void model_hf_report(const model_hf_t *hf)
@@ -79,6 +117,11 @@ void model_hf_report(const model_hf_t *hf)
     size_t after = 0, others = 0;
     json_t *rest = base_log_rank() <= 0 ? list_rest(hf) : NULL, *entry;
     const char *name, *first = "";
+    char head[MODEL_NAME_MAX];
+    if (rest && head_differs(hf, head))
+        log_warning("%s: %s differs from the embedding, and is left out: the head is the embedding, unless "
+                    "config.json says \"tie_word_embeddings\": false",
+                    hf->files.path, head);
     snprintf(prefix, sizeof prefix, "model.layers.%zu.", hf->params->config.layers);
     json_object_foreach(rest, name, entry)
     {
@@ -169,6 +212,13 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
                              "%s: %s is in 4 bits (MXFP4): F32, BF16 and F16 are read; let transformers "
                              "dequantize it first (docs/models.md, Quantized weights)",
                              file->path, want->name);
+        char head[MODEL_NAME_MAX];
+        model_row_name(&hf->params->config, hf->family, MODEL_HEAD, 0, head);
+        if (hf->params->config.untied && strcmp(want->name, head) == 0)
+            return gyre_fail(GYRE_ERR_FORMAT,
+                             "%s holds no tensor %s: if the model's head is its embedding, "
+                             "\"tie_word_embeddings\" must be true in config.json",
+                             hf->files.path, head);
         return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture%s",
                          hf->files.path, want->name,
                          hf->family == MODEL_FAMILY_GYRE

@@ -74,6 +74,28 @@ mv more/model-00001-of-00002.safetensors.part more/model-00001-of-00002.safetens
 rm more/model.safetensors.index.json
 refused "more/model.safetensors.index.json is missing" --load more --steps 0
 
+# a head of its own where the model's is the embedding: it is left out, which is said if it differs; and the other way round
+cp -r again headed
+cp -r again headless
+for differs in 0 1; do
+    python3 - $differs <<'PY'
+import json, struct, sys
+data = open("again/model.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, rest = json.loads(data[8:8 + size]), data[8 + size:]
+begin, end = header["transformer.wte.weight"]["data_offsets"]
+header["lm_head.weight"] = dict(header["transformer.wte.weight"], data_offsets=[len(rest), len(rest) + end - begin])
+text = json.dumps(header).encode()
+head = bytearray(rest[begin:end])
+head[len(head) // 2] ^= int(sys.argv[1])
+open("headed/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + rest + head)
+PY
+    train --load headed --seq 24 --steps 0 --save again2/
+    [ "$(grep -c "lm_head.weight differs from the embedding, and is left out" out.log)" = $differs ] || { cat out.log; exit 1; }
+done
+sed -i 's/"model_type"/"tie_word_embeddings": false, "model_type"/' headless/config.json
+refused "holds no tensor lm_head.weight: if the model's head is its embedding, \"tie_word_embeddings\" must be true" --load headless --seq 24 --steps 0
+
 # Mistral: a window that is shorter than the model's positions, and than some sequences
 echo '{"model_type": "mistral", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
  "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "sliding_window": 16}' >mistral.json
