@@ -24,7 +24,7 @@ static const struct {
     {{{0, 6, "\xfd\x37zXZ\0"}}, "is compressed by xz: unpack it first (unxz, or xzcat to standard input)"},
     {{{0, 3, "BZh"}, {4, 6, "1AY&SY"}},
      "is compressed by bzip2: unpack it first (bunzip2, or bzcat to standard input)"},
-    {{{0, 4, "PK\3\4"}}, "is a zip archive: unpack it first"},
+    {{{0, 4, "PK\3\4"}}, "is a zip archive, or a file of PyTorch's, which is one"},
     {{{0, 5, "PAR1\x15"}}, "is a Parquet file: " LINES},
     {{{0, 8, "ARROW1\0\0"}}, "is an Arrow file: " LINES},
     {{{0, 4, "\xff\xff\xff\xff"}, {8, 4, "\x10\0\0\0"}}, "is an Arrow stream: " LINES},

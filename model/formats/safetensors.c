@@ -2,6 +2,7 @@
 /* model/formats/safetensors.c: the container, written and read. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/text/foreign.h"
 #include "base/text/json.h"
 #include "model/formats/safetensors.h"
 
@@ -111,14 +113,23 @@ void model_safetensors_abandon(model_safetensors_t *to)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
+/* What it is instead is worth more than `why`. */
+static gyre_status_t refuse_header(const model_safetensors_file_t *file, const char *why)
+{
+    const char *foreign = base_foreign_file(file->path);
+    return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s%s", file->path, foreign ? "it " : "",
+                     foreign ? foreign : why);
+}
+
 static gyre_status_t read_header(model_safetensors_file_t *file)
 {
     uint64_t length = 0;
     gyre_status_t status = base_file_read(file->fd, file->path, &length, sizeof length, 0);
+    char why[80];
+    snprintf(why, sizeof why, "its header would be %llu bytes of %zu", (unsigned long long)length,
+             file->bytes);
     if (status == GYRE_OK && (length < 2 || length > HEADER_LIMIT || length > file->bytes - sizeof length))
-        status =
-            gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: its header would be %llu bytes of %zu",
-                      file->path, (unsigned long long)length, file->bytes);
+        status = refuse_header(file, why);
     char *text = status == GYRE_OK ? malloc(length) : NULL;
     if (status == GYRE_OK && !text)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
@@ -132,8 +143,7 @@ static gyre_status_t read_header(model_safetensors_file_t *file)
     if (lacks)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
     if (status == GYRE_OK && !json_is_object(file->header))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
-                           file->header ? "the header is not an object" : error.text);
+        status = refuse_header(file, file->header ? "the header is not an object" : error.text);
     file->data = sizeof length + (size_t)length;
     return status;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text/foreign.h"
 #include "model/tokenizer/internal.h"
 #include "model/tokenizer/sentencepiece.h"
 
@@ -139,8 +140,11 @@ static gyre_status_t read_kind(model_tokenizer_t *tokenizer, const char *path, c
         free(text);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a tokenizer");
     }
+    const char *foreign = base_foreign(text, bytes);
     snprintf(tokenizer->name, sizeof tokenizer->name, "%s", pattern ? pattern : name ? name + 1 : path);
-    if (!pattern && is_sentencepiece(path, text, bytes))
+    if (foreign)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s %s", path, foreign);
+    else if (!pattern && is_sentencepiece(path, text, bytes))
         status = read_model(tokenizer, path, text, bytes);
     else if (text[strspn(text, " \t\r\n")] == '{')
         status = pattern ? gyre_fail(GYRE_ERR_INVALID,

@@ -132,6 +132,10 @@ static void wrong_files(void **state)
     refuse(GYRE_ERR_FORMAT, "both hold a tensor transformer.ln_f.weight");
     write_file("model.safetensors", "[1,2]", 0);
     refuse(GYRE_ERR_FORMAT, "not a safetensors file");
+    write_text("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n");
+    refuse(GYRE_ERR_FORMAT, "it is a pointer of Git LFS");
+    write_text("model.safetensors", "PK\3\4 and more of it");
+    refuse(GYRE_ERR_FORMAT, "or a file of PyTorch's");
     write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}");
     refuse(GYRE_ERR_FORMAT, "not a name in this folder");
 }
