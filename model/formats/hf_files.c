@@ -268,7 +268,7 @@ static gyre_status_t without_index(const char *folder)
 static gyre_status_t open_path(hf_files_t *hf)
 {
     struct stat info;
-    if (stat(hf->path, &info) == 0 && !S_ISDIR(info.st_mode))
+    if (stat(hf->path, &info) != 0 || !S_ISDIR(info.st_mode))
         return add_file(hf, hf->path);
     char *single = join(hf->path, SINGLE), *index = join(hf->path, INDEX);
     gyre_status_t status = !single || !index ? gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "model/formats/safetensors.h"
 #include "model/network/hf_config.h"
 #include "model/network/names.h"
+#include "model/tokenizer/tokenizer.h"
 
 #define PREFIX "transformer."
 /* In the metadata: the model's config.json as text. */
@@ -226,6 +228,12 @@ static gyre_status_t read_config(const file_t *file, const char *text, model_con
 static gyre_status_t read_shapes(const file_t *file, model_config_t *config)
 {
     size_t wte[2] = {0}, wpe[2] = {0}, layers = 0, heads = 0;
+    char folder[PATH_MAX];
+    if (!find(file, PREFIX "wte.weight") &&
+        model_tokenizer_folder(file->path, folder)) /* it has config.json */
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s does not say what model it is of: give its folder, %s, whose config.json does",
+                         file->path, *folder ? folder : ".");
     gyre_status_t status = find_shape(file, PREFIX "wte.weight", wte);
     if (status == GYRE_OK)
         status = find_shape(file, PREFIX "wpe.weight", wpe);

@@ -96,12 +96,18 @@ done
 sed -i 's/"model_type"/"tie_word_embeddings": false, "model_type"/' headless/config.json
 refused "holds no tensor lm_head.weight: if the model's head is its embedding, \"tie_word_embeddings\" must be true" --load headless --seq 24 --steps 0
 
+# adapters whose weights are not there, and one file of a folder
+mkdir adapters
+echo '{"peft_type": "LORA", "r": 1, "lora_alpha": 1}' >adapters/adapter_config.json
+refused "cannot open adapters/adapter_model.safetensors" --load again --load-adapters adapters --steps 0
+
 # Mistral: a window that is shorter than the model's positions, and than some sequences
 echo '{"model_type": "mistral", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
  "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "sliding_window": 16}' >mistral.json
 train --model mistral.json --seq 17 --steps 1 --save mistral/
 cp mistral.json mistral/config.json
 train --load mistral --seq 16 --steps 1 --save mistral2/
+refused "does not say what model it is of: give its folder, mistral/, whose config.json does" --load mistral/model.safetensors --steps 0
 python3 - <<'PY'
 import json
 now = json.load(open("mistral2/config.json"))
