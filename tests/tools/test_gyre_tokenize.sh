@@ -91,6 +91,18 @@ refuse() { # NAME PATTERN ARGUMENTS...
 cp "$W/a.gyt" "$W/keep.gyt"
 printf '{"text": "fine"}\n{"text": 3}\n' >"$W/bad.jsonl"
 refuse "a line without text" 'bad.jsonl:2: .*--key' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
+refuse "what is there instead" 'bad.jsonl:2: "text" is 3, not a text' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
+printf '{"text": null}\n' >"$W/bad.jsonl"
+refuse "null" 'bad.jsonl:1: "text" is null, not a text' --tokenizer bytes --jsonl --key text --out "$W/a.gyt" "$W/bad.jsonl"
+for list in '[{"text": "a"}, {"text": "b"}]' '[\n  {"text": "a"},\n  {"text": "b"}\n]'; do
+    printf "%b\n" "$list" >"$W/bad.json"
+    refuse "a list of objects" 'bad.json:1: .*one object in each line.*jq -c' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.json"
+done
+printf '"text"\n' >"$W/bad.json"
+refuse "a text alone" 'bad.json:1: the line is not an object' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.json"
+mkdir "$W/links"
+ln -s ../bad.json "$W/links/bad.json"
+refuse "a folder of links" 'links holds no files: links and names that begin with a dot are left out' --tokenizer bytes --out "$W/a.gyt" "$W/links"
 printf '{"text": "fine"}\n{"text": \n' >"$W/bad.jsonl"
 refuse "a line that is no JSON" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
 for content in '' '\n' ' \r\n\t\n' '\xef\xbb\xbf' '\xef\xbb\xbf\n'; do

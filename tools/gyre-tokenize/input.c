@@ -70,7 +70,9 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
             memset(input->listed + before, folder, input->files.count - before);
     }
     if (status == GYRE_OK && input->files.count == 0)
-        status = gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds no files", options->inputs[0]);
+        status = gyre_fail(GYRE_ERR_NOT_FOUND,
+                           "%s holds no files: links and names that begin with a dot are left out",
+                           options->inputs[0]);
     if (status != GYRE_OK) {
         tokenize_input_close(input);
         return status;

@@ -147,6 +147,24 @@ static gyre_status_t keep_or_drop(const tokenize_coder_t *coder, size_t first, t
     return GYRE_OK;
 }
 
+/* What the object has at the place of its text. */
+static gyre_status_t no_text(const tokenize_options_t *options, const json_t *value)
+{
+    const char *key = options->key ? options->key : "text";
+    char *there = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    gyre_status_t status =
+        there ? gyre_fail_quiet(GYRE_ERR_FORMAT, "\"%s\" is %.60s, not a text: --key names another key", key,
+                                there)
+        : options->key
+            ? gyre_fail_quiet(GYRE_ERR_FORMAT,
+                              "the object has no text under the key '%s': name it with --key", options->key)
+            : gyre_fail_quiet(GYRE_ERR_FORMAT,
+                              "the object has neither \"messages\", nor \"prompt\" and \"completion\", nor a "
+                              "\"text\": name the key of its text with --key");
+    free(there);
+    return status;
+}
+
 static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, tokenize_documents_t *out)
 {
     const tokenize_options_t *options = coder->options;
@@ -161,13 +179,8 @@ static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, t
         status = add_pair(coder, prompt, completion, out);
     else if (json_is_string(text))
         status = tokenize_text(coder, json_string_value(text), json_string_length(text), out);
-    else if (options->key)
-        return gyre_fail_quiet(GYRE_ERR_FORMAT,
-                               "the object has no text under the key '%s': name it with --key", options->key);
     else
-        return gyre_fail_quiet(
-            GYRE_ERR_FORMAT, "the object has neither \"messages\", nor \"prompt\" and \"completion\", nor a "
-                             "\"text\": name the key of its text with --key");
+        return no_text(options, text);
     int talks = !options->key && (messages || (prompt && completion));
     return status == GYRE_OK && talks ? keep_or_drop(coder, first, out) : status;
 }
@@ -177,9 +190,15 @@ gyre_status_t tokenize_line(tokenize_coder_t *coder, const tokenize_line_t *line
     json_error_t error;
     int lacks;
     json_t *object = base_json_text_with(line->text, line->length, JSON_ALLOW_NUL, &error, &lacks);
-    gyre_status_t status = lacks    ? gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for its JSON")
-                           : object ? add_object(coder, object, out)
-                                    : gyre_fail_quiet(GYRE_ERR_FORMAT, "not valid JSON: %s", error.text);
+    const size_t blank = strspn(line->text, " \t"); /* it is not all of the line */
+    const char *list = blank < line->length && line->text[blank] == '['
+                           ? ": a list has to be written with one object in each line, as jq -c '.[]' does"
+                           : "";
+    gyre_status_t status =
+        lacks                    ? gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for its JSON")
+        : !object                ? gyre_fail_quiet(GYRE_ERR_FORMAT, "not valid JSON: %s%s", error.text, list)
+        : json_is_object(object) ? add_object(coder, object, out)
+                                 : gyre_fail_quiet(GYRE_ERR_FORMAT, "the line is not an object%s", list);
     json_decref(object);
     return status == GYRE_OK ? GYRE_OK : at_line(line, status);
 }
