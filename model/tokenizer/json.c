@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 gyre_status_t tokenizer_unsupported(const char *path, const char *key, const json_t *value, const char *why)
 {
@@ -124,6 +125,28 @@ static gyre_status_t add_one_added(model_tokenizer_t *tokenizer, const char *pat
                          added.special || !listed);
 }
 
+/* Files say ids, but the library itself numbers added tokens that are not in the vocabulary: from its number
+ * of entries on, or from the greatest id so far. */
+static void warn_of_numbers(const char *path, const json_t *list, const json_t *vocab)
+{
+    size_t next = json_object_size(vocab);
+    for (size_t i = 0; json_is_object(vocab) && i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *content = json_string_value(json_object_get(item, "content"));
+        size_t id;
+        if (!content || !*content || !is_id(json_object_get(item, "id"), &id))
+            continue;
+        if (id != next && !json_object_get(vocab, content)) {
+            log_warning(
+                "%s: the added token '%.80s' has id %zu, but the library tokenizers gives it %zu, which "
+                "a model may have learned: number added tokens without gaps",
+                path, content, id, next);
+            return;
+        }
+        next = id >= next ? id + 1 : next;
+    }
+}
+
 static gyre_status_t read_added(model_tokenizer_t *tokenizer, const char *path, const json_t *list,
                                 const json_t *vocab)
 {
@@ -132,6 +155,8 @@ static gyre_status_t read_added(model_tokenizer_t *tokenizer, const char *path, 
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the added tokens of %s", path);
     for (size_t i = 0; status == GYRE_OK && i < json_array_size(list); i++)
         status = add_one_added(tokenizer, path, json_array_get(list, i), vocab);
+    if (status == GYRE_OK)
+        warn_of_numbers(path, list, vocab);
     return status;
 }
 

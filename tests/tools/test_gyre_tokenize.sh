@@ -80,6 +80,17 @@ import sys
 want = "".join(f"line {i}\n\u00e4\u4e2d\U0001f600 the end \0 <|endoftext|>" for i in range(3000)).encode()
 sys.exit(open(sys.argv[1], "rb").read() != want)' "$W/out"
 
+printf 'a <x> <y> b' >"$W/marked"
+# --- ids of added tokens that tokenizers would number anew ---
+for id in 2 5; do
+    printf '{"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "added_tokens": [{"id": 1, "content": "a"}, {"id": %d, "content": "<x>"}, {"id": %d, "content": "<y>"}]}' $id $((id + 1)) >"$W/numbers.json"
+    run "$T" --tokenizer "$W/numbers.json" --quiet --out "$W/numbers.gyt" "$W/marked"
+    want "added tokens from $id on" 0
+    check "which is said if they are others than those of tokenizers: $id" \
+        [ "$(grep -c "numbers.json: the added token '<x>' has id 5, but the library tokenizers gives it 2, which" "$W/err")" = $((id == 5)) ]
+done
+
 # --- what goes wrong is named, and nothing is left behind ---
 refuse() { # NAME PATTERN ARGUMENTS...
     local name=$1 pattern=$2
