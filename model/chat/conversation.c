@@ -410,7 +410,9 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
     if (tools && chat->refused)
         return gyre_fail_quiet(GYRE_ERR_INVALID, "%s", chat->refused);
     chat = tools && chat->with_tools ? chat->with_tools : chat;
-    gyre_status_t status = check_talk(chat, messages, tools);
+    gyre_status_t status = chat_check(messages);
+    if (status == GYRE_OK)
+        status = check_talk(chat, messages, tools);
     if (status != GYRE_OK || (status = chat_shaped(messages, &chat->shape, &shaped)) != GYRE_OK)
         return status;
     status = encode(chat, encoder, shaped, tools, out);

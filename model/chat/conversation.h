@@ -48,12 +48,13 @@ gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *sp
                               const char *date, model_chat_t **out);
 void model_chat_destroy(model_chat_t *chat);
 
-/* Appends a conversation: a list of objects with "role" and "content", both texts, and what else the template
- * looks at; keys that are null are absent. An answer may have "tool_calls", as OpenAI's format or
- * `transformers` have them, and no content. `tools`: what may be called, a list; NULL: nothing. Learned are
- * the answers, each with the token that ends it, but those with a "weight" of 0. INVALID: the template
- * refuses it, or does not write its roles, tools or calls, or where these end is not known. FORMAT: a call is
- * none. NO_MEMORY. Threads may share a chat, not an encoder. */
+/* Appends a conversation: a list of objects with "role" and "content", and what else the template looks at;
+ * keys that are null are absent. A content is a text, or a list of parts that are texts. An answer may have
+ * "tool_calls", as OpenAI's format or `transformers` have them, and no content. `tools`: what may be called,
+ * a list; NULL: nothing. Learned are the answers, each with the token that ends it, but those with a "weight"
+ * of 0. INVALID: the template refuses it, or does not write its roles, tools or calls, or where these end is
+ * not known, or a message has what is not read. FORMAT: a message or a call is none. NO_MEMORY. Threads may
+ * share a chat, not an encoder. */
 gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder, const json_t *messages,
                                 const json_t *tools, model_ids_t *out);
 

@@ -16,10 +16,13 @@ typedef struct {
 gyre_status_t chat_encode_parts(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
                                 chat_part_t *part, size_t parts, model_ids_t *out);
 
-/* How a template takes messages with calls of tools. */
+/* How a template takes messages. */
 typedef struct {
+    int parts; /* 1: contents of users and answers that are lists of parts, 0: it wants one text */
+    /* those with calls of tools */
     int texts;                                        /* 1: arguments as data has them, 0: as an object */
     enum { CHAT_ABSENT, CHAT_NULL, CHAT_EMPTY } bare; /* the content, where data has none */
+    int empty; /* 1: it writes calls next to a content of no characters; 0: that is as none */
 } chat_shape_t;
 
 enum { CHAT_PROMPTS = 2 };
@@ -52,8 +55,8 @@ struct model_chat {
     char *header; /* what it writes for an answer before its text; NULL: it is not known */
     int ends;     /* 1: it ends an answer with a token of its own; 0: the next turn does */
     int takes_tools, takes_calls;
-    chat_shape_t shape; /* of messages with calls */
-    char *why;          /* the program's error for calls; NULL: it has none */
+    chat_shape_t shape;
+    char *why; /* the program's error for calls; NULL: it has none */
 
     model_chat_t *with_tools; /* the folder's other program, for conversations with tools; NULL: this one */
     char *refused;            /* why that is missing; NULL: there is none */
@@ -81,7 +84,9 @@ gyre_status_t chat_mark_answers(const model_chat_t *chat, const json_t *messages
 /* Takes the turns of messages with a weight of 0 from blocks that say themselves what is learned. */
 void chat_unmark(const json_t *messages, jinja_output_t *out);
 
-/* calls.c: "tool_calls" of a message; NULL: it has none. */
+/* messages.c: FORMAT, INVALID: one of them is no message, or has what is not read. */
+gyre_status_t chat_check(const json_t *messages);
+/* "tool_calls" of a message; NULL: it has none. */
 const json_t *chat_calls(const json_t *message);
 /* Message i's role; "": it has none. */
 const char *chat_role_of(const json_t *messages, size_t i);

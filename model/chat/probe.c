@@ -45,25 +45,45 @@ static json_t *call_message(const chat_shape_t *shape)
     return message;
 }
 
-/* Runs a conversation of these roles, one letter each (c: an answer that is a call). Some programs refuse
- * some conversations: then *out is empty. */
+/* Of a letter: s, u, a: a role; a capital letter: with a content of parts; c: an answer that is a call. */
+static json_t *message_of(const chat_shape_t *shape, char letter)
+{
+    const char *role = letter == 's' ? "system" : letter == 'u' || letter == 'U' ? "user" : "assistant";
+    if (letter == 'c')
+        return call_message(shape);
+    return letter == 'U' || letter == 'A'
+               ? json_pack("{s:s,s:[{s:s,s:s}]}", "role", role, "content", "type", "text", "text", "x")
+               : json_pack("{s:s,s:s}", "role", role, "content", "x");
+}
+
+/* Runs a conversation of these letters. Some programs refuse some conversations: then *out is empty. */
 static gyre_status_t probe(model_chat_t *chat, const char *roles, const json_t *tools, jinja_output_t *out)
 {
     json_t *messages = json_array();
     int fine = messages != NULL;
     for (; fine && *roles; roles++)
-        fine = json_array_append_new(messages, *roles == 'c' ? call_message(&chat->shape)
-                                                             : json_pack("{s:s,s:s}", "role",
-                                                                         *roles == 's'   ? "system"
-                                                                         : *roles == 'u' ? "user"
-                                                                                         : "assistant",
-                                                                         "content", "x")) == 0;
+        fine = json_array_append_new(messages, message_of(&chat->shape, *roles)) == 0;
     *out = (jinja_output_t){0};
     gyre_status_t status = fine ? chat_render(chat, messages, tools, out) : no_memory();
     json_decref(messages);
     if (status == GYRE_ERR_INVALID)
         status = GYRE_OK;
     return status == GYRE_OK ? chat_own_of_output(chat, out) : status;
+}
+
+/* It takes parts if it writes their texts, and nothing else of them. Some write nothing of a list, or all. */
+static gyre_status_t find_parts(model_chat_t *chat)
+{
+    jinja_output_t out;
+    const gyre_status_t status = probe(chat, "UA", NULL, &out);
+    size_t texts = 0, others = 0;
+    for (size_t at = 0; at < out.bytes; at++) {
+        texts += out.from[at] > 0 && out.text[at] == 'x';
+        others += out.from[at] > 0 && out.text[at] != 'x';
+    }
+    chat->shape.parts = texts == 2 && others == 0;
+    jinja_output_free(&out);
+    return status;
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
@@ -156,11 +176,21 @@ static gyre_status_t find_calls(model_chat_t *chat, const json_t *tools)
     gyre_status_t status = GYRE_OK;
     for (int i = 0; status == GYRE_OK && !chat->takes_calls && i < 6; i++) {
         jinja_output_t out;
-        chat->shape = (chat_shape_t){.texts = i / 3, .bare = i % 3};
+        chat->shape.texts = i / 3;
+        chat->shape.bare = i % 3;
         status = probe(chat, "uc", tools, &out);
         chat->takes_calls = writes_mark(&out);
         if (status == GYRE_OK && !out.text && !chat->why && !(chat->why = strdup(gyre_last_error())))
             status = no_memory();
+        jinja_output_free(&out);
+    }
+    if (status == GYRE_OK && chat->takes_calls) {
+        jinja_output_t out;
+        const chat_shape_t shape = chat->shape;
+        chat->shape.bare = CHAT_EMPTY;
+        status = probe(chat, "uc", tools, &out);
+        chat->shape = shape;
+        chat->shape.empty = writes_mark(&out);
         jinja_output_free(&out);
     }
     return status;
@@ -180,6 +210,8 @@ gyre_status_t chat_probe(model_chat_t *chat)
         status = probe(chat, "sua", NULL, &out);
         jinja_output_free(&out);
     }
+    if (status == GYRE_OK)
+        status = find_parts(chat);
     if (status == GYRE_OK)
         status = find_turn(chat);
     if (status != GYRE_OK || chat->named)

@@ -77,40 +77,6 @@ static const json_t *member(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-static int is_role(const char *name)
-{
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(roles[i], name) == 0)
-            return 1;
-    return 0;
-}
-
-static gyre_status_t check_message(const json_t *object, size_t number)
-{
-    const json_t *content = member(object, "content"), *calls = member(object, "tool_calls");
-    const char *role = json_string_value(json_object_get(object, "role"));
-    if (!role)
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu has no \"role\"", number);
-    if (!is_role(role))
-        return gyre_fail_quiet(
-            GYRE_ERR_INVALID,
-            "message %zu: the role '%.60s' is unknown: there are system, developer, user, assistant and tool",
-            number, role);
-    if (calls && (strcmp(role, "assistant") != 0 || json_array_size(calls) == 0))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT,
-                               "message %zu: \"tool_calls\" are a list of one or more, and the assistant's",
-                               number);
-    const json_t *weight = member(object, "weight");
-    const json_int_t times = json_is_integer(weight) ? json_integer_value(weight) : -1;
-    if (weight && (strcmp(role, "assistant") != 0 || times < 0 || times > 1))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: \"weight\" is 0 or 1, and the assistant's",
-                               number);
-    if (!json_is_string(content) && (content || !calls))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: its \"content\" is not a text", number);
-    return GYRE_OK;
-}
-
 /* `tools`: NULL, or what the conversation may call. */
 static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *list, const json_t *tools,
                                       tokenize_documents_t *out)
@@ -118,13 +84,10 @@ static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *lis
     for (size_t i = 0; i < json_array_size(tools) || (tools && !json_is_array(tools)); i++)
         if (!json_is_object(json_array_get(tools, i)))
             return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"tools\" is not a list of objects");
-    size_t count = json_array_size(list);
-    if (!json_is_array(list) || count == 0)
+    if (json_array_size(list) == 0)
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"messages\" is not a list of one message or more");
     const model_chat_t *chat = NULL;
     gyre_status_t status = tokenize_coder_chat(coder, &chat);
-    for (size_t i = 0; status == GYRE_OK && i < count; i++)
-        status = check_message(json_array_get(list, i), i + 1);
     if (status == GYRE_OK)
         status = model_chat_encode(chat, coder->encoder, list, tools, &out->ids);
     return status == GYRE_OK && coder->options->eot ? add_eot(coder, 0, out) : status;

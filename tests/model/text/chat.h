@@ -107,6 +107,17 @@ static inline gyre_status_t encode_json(const model_tokenizer_t *tokenizer, cons
     return status;
 }
 
+/* Of the program in the folder; `tools` may be NULL. */
+static inline gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char *messages,
+                                         const char *tools, char *out)
+{
+    json_t *list = json_loads(messages, 0, NULL), *may = tools ? json_loads(tools, 0, NULL) : NULL;
+    assert_non_null(list);
+    const gyre_status_t status = encode_json(tokenizer, NULL, list, may, out);
+    json_decref(may);
+    return status;
+}
+
 static inline gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name,
                                    const message_t *message, size_t count, char *out)
 {

@@ -304,6 +304,10 @@ class Comparison:
         for said, tools in talks:
             said = json.loads(json.dumps(said))
             for message in said:
+                if message.get("content") and rng.random() < 0.3:
+                    message["content"] = [{"type": "text", "text": message["content"], "image_url": None}]
+                elif "tool_calls" in message and rng.random() < 0.3:
+                    message["content"] = ""
                 if rng.random() < 0.5:
                     message.update({key: None for key in ("content", "tool_calls", "tool_call_id", "name") if key not in message})
                 for call in message.get("tool_calls") or []:

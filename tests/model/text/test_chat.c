@@ -361,6 +361,56 @@ static void programs(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
+/* A content of parts is a text, unless the program takes parts; those of other roles always are. */
+static void parts(void **state)
+{
+    (void)state;
+#define PART(text) "{\"type\": \"text\", \"text\": \"" text "\", \"image\": null}"
+#define PARTS                                                                                              \
+    "[{\"role\": \"user\", \"content\": [" PART("he") ", " PART(                                           \
+        "<s>") "]}, {\"role\": \"assistant\", "                                                            \
+               "\"content\": [" PART("and") "]}, {\"role\": \"tool\", \"content\": [" PART("a") ", " PART( \
+                   "b") "]}, "                                                                             \
+                        "{\"role\": \"assistant\", \"content\": []}]"
+    static const struct {
+        const char *program, *want;
+    } cases[] = {
+        {"{% for m in messages %}{{ m.role + m.content + '</s>' }}{% endfor %}",
+         "userhe\n<s>#</s>assistant[and#</s>]toola\nb#</s>assistant#</s>"},
+        {"{% for m in messages %}{{ m.role + (m.content if m.content is string else m.content|tojson) + "
+         "'</s>' "
+         "}}{% endfor %}",
+         "userhe\n<s>#</s>assistant[and#</s>]toola\nb#</s>assistant#</s>"},
+        {"{% for m in messages %}{{ m.role }}{% if m.content is string %}{{ m.content }}{% else %}"
+         "{% for p in m.content %}{% if 'image' in p %}<image>{% endif %}{{ p.text }}{% endfor %}{% endif %}"
+         "</s>{% endfor %}",
+         "userhe<s>#</s>assistant[and#</s>]toola\nb#</s>assistant#</s>"}};
+    static const struct {
+        const char *content, *word;
+    } refused[] = {
+        {"[" PART("a") ", {\"type\": \"image_url\"}]",
+         "message 1: a part of its \"content\" has the type 'image_url': only 'text' is read"},
+        {"[\"a\"]", "message 1: a part of its \"content\" is not {\"type\": \"text\", \"text\": \"...\"}"},
+        {"[{\"type\": \"text\"}]", "message 1: a part of its \"content\" is not {"},
+        {"{}", "message 1: its \"content\" is not a text"}};
+    char got[512], list[256];
+    model_tokenizer_t *tokenizer = open_chatty();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("chat_template.jinja", cases[i].program);
+        if (encode_texts(tokenizer, PARTS, NULL, got) != GYRE_OK)
+            fail_msg("%zu: %s", i, gyre_last_error());
+        assert_string_equal(got, cases[i].want);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(list, sizeof list, "[{\"role\": \"user\", \"content\": %s}]", refused[i].content);
+        assert_int_not_equal(encode_texts(tokenizer, list, NULL, got), GYRE_OK);
+        if (!strstr(gyre_last_error(), refused[i].word))
+            fail_msg("'%s' does not speak of '%s'", gyre_last_error(), refused[i].word);
+    }
+    unlink(at("chat_template.jinja"));
+    model_tokenizer_destroy(tokenizer);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -380,10 +430,10 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
-                                       cmocka_unit_test(joined),         cmocka_unit_test(spaced),
-                                       cmocka_unit_test(own_tokens),     cmocka_unit_test(trimmed),
-                                       cmocka_unit_test(names),          cmocka_unit_test(of_a_folder),
-                                       cmocka_unit_test(programs),       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_template), cmocka_unit_test(thoughts),    cmocka_unit_test(joined),
+        cmocka_unit_test(spaced),         cmocka_unit_test(own_tokens),  cmocka_unit_test(trimmed),
+        cmocka_unit_test(names),          cmocka_unit_test(of_a_folder), cmocka_unit_test(programs),
+        cmocka_unit_test(parts),          cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

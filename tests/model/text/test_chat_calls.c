@@ -28,16 +28,6 @@
     "{\"role\": \"user\", \"content\": \"he\"}, {\"role\": \"assistant\", \"content\": \"and\", "  \
     "\"weight\": 1}]"
 
-static gyre_status_t encode_texts(const model_tokenizer_t *tokenizer, const char *messages, const char *tools,
-                                  char *out)
-{
-    json_t *list = json_loads(messages, 0, NULL), *may = tools ? json_loads(tools, 0, NULL) : NULL;
-    assert_non_null(list);
-    const gyre_status_t status = encode_json(tokenizer, NULL, list, may, out);
-    json_decref(may);
-    return status;
-}
-
 /* Programs with the habits of published ones. */
 #define HERMES                                                                                           \
     "{% if tools %}{{ '<|im_start|>system\n' + tools[0].function|tojson + '<|im_end|>\n' }}{% endif %}"  \
@@ -118,6 +108,14 @@ static void tools(void **state)
         {MISTRAL, TALK("\"\""), NULL,
          "#<s>[he][#[CALLS] [{\"name\": \"the\", \"arguments\": {}}]#</s>]<<s>1>[and#</s>]"},
         {TEXTS, TALK("\"{}\""), NULL, "he[#<|im_start|>{}#<|im_end|>]<s>1[and]True"},
+        /* an empty content is as none to a program that writes no calls next to it, and stays with others */
+        {TEXTS, "[" ASKED "," WITH_TEXT("") "]", NULL, "he[#<|im_start|>{}#<|im_end|>]True"},
+        {"{% for m in messages %}{{ m.content or m.tool_calls[0].function|tojson }}"
+         "{{ m.content is defined }}</s>{% endfor %}",
+         "[" ASKED "," WITH_TEXT("") "]", NULL,
+         "heTrue#</s>[{\"name\": \"the\", \"arguments\": {}}True#</s>]"},
+        {EITHER, "[" ASKED ", {\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}]", NULL,
+         "he#</s>[a#</s>]"},
         {HARMONY, TALK("{\"a\": 1}"), NULL,
          "#<s>userhe#<|im_end|>#<s>assistant[ to=the#<bos>{\"a\": 1}#</s>]#<s>the to=assistant<s>1"
          "#<|im_end|>#<s>assistant[#<bos>and#<|eot_id|>]"},
@@ -178,8 +176,6 @@ static void tools(void **state)
          "%s: line 1: the template refuses the conversation: No! (message 3 has the role 'tool')"},
         {HERMES, TALK("\"[1]\""), NULL, "message 2: the \"arguments\" of a call are neither an object nor"},
         {EITHER, "[" ASKED "," WITH_TEXT("and") "]", NULL,
-         "message 2: %s does not write the \"tool_calls\" of this message"},
-        {TEXTS, "[" ASKED "," WITH_TEXT("") "]", NULL,
          "message 2: %s does not write the \"tool_calls\" of this message"},
         {NUMBERED, TALK("{}"), NULL, "message 2: %s writes \"tool_calls\" outside of a loop over messages"},
         {GEMMA ALTERNATES, "[" ASKED "," THOUGHT "," SAID "," ASKED "]", NULL,

@@ -72,15 +72,19 @@ bad_line() { # NAME LINE PATTERN
 }
 bad_line "an unknown role" '{"messages": [{"role": "wizard", "content": "x"}]}' "message 1: the role 'wizard' is unknown: there are system,"
 bad_line "a role without words" '{"messages": [{"role": "tool", "content": "x"}]}' "message 1: --template chatml does not write the role 'tool'"
-bad_line "calls of a user" '{"messages": [{"role": "user", "content": "x", "tool_calls": [{}]}]}' 'message 1: "tool_calls" are a list of one or more, and the assistant'
-bad_line "no calls" '{"messages": [{"role": "assistant", "tool_calls": []}]}' 'message 1: "tool_calls" are a list of one or more'
+bad_line "calls of a user" '{"messages": [{"role": "user", "content": "x", "tool_calls": [{}]}]}' 'message 1: "tool_calls" are a list, and the assistant'
+bad_line "no calls" '{"messages": [{"role": "assistant", "tool_calls": []}]}' 'message 1: its "content" is not a text'
 bad_line "calls" '{"messages": [{"role": "assistant", "tool_calls": [{}]}]}' 'message 1: --template chatml does not write "tool_calls"'
 bad_line "tools" '{"messages": [{"role": "user", "content": "x"}], "tools": [{}]}' 'the conversation has "tools", which --template chatml does not write'
 bad_line "no list of tools" '{"messages": [{"role": "user", "content": "x"}], "tools": {"a": 1}}' '"tools" is not a list of objects'
+bad_line "an older call" '{"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}' \
+    "message 1: \"function_call\" and the role 'function' are not read: write \"tool_calls\" and 'tool', as docs/fine-tuning.md says"
+bad_line "a picture" '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}' \
+    "message 1: a part of its \"content\" has the type 'image_url': only 'text' is read"
 bad_line "a weight" '{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}' 'message 1: "weight" is 0 or 1'
 bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
-bad_line "no role" '{"messages": ["x"]}' 'message 1 has no "role"'
+bad_line "no role" '{"messages": ["x"]}' 'message 1: it has no "role"'
 bad_line "a list as a prompt" '{"prompt": [], "completion": "x"}' '"prompt" and "completion" must be texts'
 bad_line "nothing that is known" '{"question": "x"}' 'the object has neither "messages", nor'
 chat bad --template mistral "$W/chats.jsonl"
