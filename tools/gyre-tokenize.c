@@ -60,7 +60,7 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "eot", SWITCH, &options->eot, NULL, "put the tokenizer's end of text after each document")},
         {FLAG(0, "jsonl", SWITCH, &options->jsonl, NULL,
               "each line of INPUT is a JSON object with one document: \"messages\", a\n"
-              "conversation; \"prompt\" and \"completion\"; or \"text\"")},
+              "conversation, or \"conversations\"; \"prompt\" and \"completion\"; or \"text\"")},
         {FLAG(0, "key", TEXT, &options->key, "NAME", "each object's text is under NAME")},
         {FLAG(0, "template", READ, &options->template, "NAME",
               "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, llama3.1, qwen3, gemma, gemma3,\n"

@@ -107,7 +107,7 @@ printf '{"text": null}\n' >"$W/bad.jsonl"
 refuse "null" 'bad.jsonl:1: "text" is null, not a text' --tokenizer bytes --jsonl --key text --out "$W/a.gyt" "$W/bad.jsonl"
 for list in '[{"text": "a"}, {"text": "b"}]' '[\n  {"text": "a"},\n  {"text": "b"}\n]'; do
     printf "%b\n" "$list" >"$W/bad.json"
-    refuse "a list of objects" 'bad.json:1: .*one object in each line.*jq -c' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.json"
+    refuse "a list of objects" 'bad.json:1: .*each line is an object of its own.*jq -c' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.json"
 done
 printf '"text"\n' >"$W/bad.json"
 refuse "a text alone" 'bad.json:1: the line is not an object' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.json"

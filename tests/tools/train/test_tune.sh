@@ -64,6 +64,23 @@ chat mixed --template chatml --context 150 "$W/mixed.jsonl"
 want "what is left out" 0 "1 conversations of more than 150 tokens were left out" "1 conversations without an answer were left out"
 check "and counted" grep -q "in 400 documents" "$W/out"
 
+# --- the forms in which data has conversations ---
+same() { # NAME OTHER PLAIN: two lines that are the same document
+    printf '%s\n' "${2//$'\n'/}" >"$W/other.jsonl"
+    printf '%s\n' "${3//$'\n'/}" >"$W/plain.jsonl"
+    chat other --template chatml "$W/other.jsonl"
+    want "$1" 0
+    chat plain --template chatml "$W/plain.jsonl"
+    check "$1: the same" cmp -s "$W/other.gyt" "$W/plain.gyt"
+}
+PLAIN='{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
+same "ShareGPT" '{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "tools": ""}' "$PLAIN"
+same "conversations with roles" "${PLAIN/messages/conversations}" "$PLAIN"
+same "messages as a prompt" '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
+    "completion": [{"role": "assistant", "content": "d"}]}' '{"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}'
+same "with preferences next to it" "${PLAIN/%\}/, \"prompt\": \"a\", \"chosen\": [], \"system\": \"s\", \"functions\": []\}}" "$PLAIN"
+
 # --- bad input ---
 bad_line() { # NAME LINE PATTERN
     { head -n 2 "$W/chats.jsonl" && echo "$2"; } >"$W/bad.jsonl"
@@ -85,6 +102,18 @@ bad_line "a weight" '{"messages": [{"role": "assistant", "content": "x", "weight
 bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
 bad_line "no role" '{"messages": ["x"]}' 'message 1: it has no "role"'
+bad_line "a role of ShareGPT's" '{"conversations": [{"from": "bard", "value": "x"}]}' "message 1: the role 'bard' is unknown"
+bad_line "a system's text" '{"messages": [{"role": "user", "content": "x"}], "system": "s"}' '"system" next to messages is not read: write it as the first'
+bad_line "functions" '{"messages": [{"role": "user", "content": "x"}], "functions": [{}]}' '"functions" next to messages is not read: write "tools"'
+bad_line "settings" '{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": 1}}' '"chat_template_kwargs" next to messages'
+bad_line "tools as no list" '{"messages": [{"role": "user", "content": "x"}], "tools": "{}"}' '"tools" is not a list of objects'
+bad_line "tools as a text" '{"messages": [{"role": "user", "content": "x"}], "tools": "[{}]"}' 'the conversation has "tools", which --template chatml'
+bad_line "a choice" '{"prompt": "x", "chosen": "a", "rejected": "b"}' '"chosen" is not read: preferences are not learned: write'
+bad_line "OpenAI's" '{"input": {}, "preferred_output": []}' '"preferred_output" is not read: preferences'
+bad_line "a judgement" '{"prompt": "x", "completion": "a", "label": false}' '"label" next to "completion": preferences are not learned'
+bad_line "Alpaca" '{"instruction": "x", "input": "", "output": "b"}' '"instruction" is not read: write a conversation of it, as docs/'
+bad_line "a list" '[{"text": "x"}]' "a list, but each line is an object of its own: jq -c '.\[\]' makes lines of a list"
+bad_line "the first line of a list" '[' "a list, but each line is an object of its own"
 bad_line "a list as a prompt" '{"prompt": [], "completion": "x"}' '"prompt" and "completion" must be texts'
 bad_line "nothing that is known" '{"question": "x"}' 'the object has neither "messages", nor'
 chat bad --template mistral "$W/chats.jsonl"
