@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <utf8proc.h>
+
 #include "base/utf8.h"
 #include "model/jinja/internal.h"
 
@@ -118,38 +120,56 @@ static jinja_value_t method_endswith(jinja_run_t *run, const jinja_text_t *text,
     return ends(run, text, with, 1);
 }
 
-static int is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 /* Which letters of a text become capital ones. */
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_FIRST, CASE_AFTER_OTHERS, CASE_AFTER_SIGNS } case_t;
 
-static int is_upper(const jinja_text_t *text, size_t at, case_t which)
+/* Whether the character after `before` becomes a capital one; UINT32_MAX: it is the first one. */
+static int is_upper(uint32_t before, case_t which)
 {
-    static const char signs[] = "- \t\n\v\f\r\x1c\x1d\x1e\x1f({[<"; /* of the filter title */
-    if (which <= CASE_UPPER || at == 0)
+    if (which <= CASE_UPPER || before == UINT32_MAX)
         return which > CASE_LOWER;
-    const char before = text->text[at - 1];
-    return which == CASE_AFTER_OTHERS ? !is_letter(before)
-                                      : which == CASE_AFTER_SIGNS && before && strchr(signs, before);
+    if (which == CASE_AFTER_OTHERS)
+        return !((before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z'));
+    return which == CASE_AFTER_SIGNS &&
+           ((before > 0 && before < 128 && strchr("-({[<\x1c\x1d\x1e\x1f", (int)before)) ||
+            base_utf8_is_space(before)); /* of the filter title */
 }
 
-/* A text in another case, of ASCII. */
+/* 1: the other case of `c` is several characters, which utf8proc does not know, or depends on what stands
+ * around it. */
+static int is_special(uint32_t c, int upper)
+{
+    static const uint32_t uppers[][2] = {
+        {0xDF, 0xDF},   {0x149, 0x149},   {0x1F0, 0x1F0},   {0x390, 0x390},   {0x3B0, 0x3B0},
+        {0x587, 0x587}, {0x1E96, 0x1E9A}, {0x1F50, 0x1F56}, {0x1F80, 0x1FFC}, {0xFB00, 0xFB17}};
+    for (size_t i = 0; upper && i < sizeof uppers / sizeof *uppers; i++)
+        if (c >= uppers[i][0] && c <= uppers[i][1])
+            return 1;
+    return !upper && (c == 0x130 || c == 0x3A3);
+}
+
+/* A text in another case. What comes of a character is of the same message. */
 static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, case_t which)
 {
-    char *made = jinja_take(run, text->bytes + 1, 1);
-    for (size_t i = 0; made && i < text->bytes; i++) {
-        const char c = text->text[i];
-        if ((unsigned char)c > 0x7F)
-            return jinja_fail(run, "upper and lower case beyond ASCII is not supported");
-        const int upper = is_upper(text, i, which);
-        made[i] = (char)(upper && c >= 'a' && c <= 'z'    ? c - 32
-                         : !upper && c >= 'A' && c <= 'Z' ? c + 32
-                                                          : c);
+    jinja_buffer_t buffer = {0};
+    uint32_t c = 0, before = UINT32_MAX;
+    for (size_t at = 0, n; at < text->bytes && !jinja_fails(run); at += n, before = c) {
+        n = base_utf8_decode((const unsigned char *)text->text + at, text->bytes - at, &c);
+        const int upper = is_upper(before, which);
+        if (n == 0 || is_special(c, upper) || (c > 127 && which == CASE_AFTER_OTHERS)) {
+            jinja_fail(run, "the %s case of U+%04X is not supported", upper ? "upper" : "lower", c);
+            break;
+        }
+        unsigned char made[4];
+        const utf8proc_int32_t one = (utf8proc_int32_t)c;
+        const size_t bytes = (size_t)utf8proc_encode_char(!upper                ? utf8proc_tolower(one)
+                                                          : which == CASE_FIRST ? utf8proc_totitle(one)
+                                                                                : utf8proc_toupper(one),
+                                                          made);
+        const uint32_t from = text->from ? text->from[at] : 0, all[4] = {from, from, from, from};
+        jinja_add(run, &buffer, &(jinja_text_t){(const char *)made, all, bytes});
     }
-    return made ? jinja_text(run, made, text->bytes, text->from) : JINJA_UNDEFINED;
+    return jinja_taken(run, &buffer);
 }
 
 static jinja_value_t method_upper(jinja_run_t *run, const jinja_text_t *text, jinja_arguments_t with)

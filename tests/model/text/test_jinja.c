@@ -94,6 +94,11 @@ static void writes(void **state)
         {"{{ ['b', 'B', 'a', 'b'] | unique | join }}{{ [1, true, 'x', none, 'x'] | unique | list | length }}"
          "{{ messages | unique(attribute='role') | list | length }}",
          "ba32"},
+        {"{{ 'caf\u00e9 \u0250' | upper }}{{ 'CAF\u00c9' | lower }}{{ '\u01c6\u00c9' | capitalize }}"
+         "{{ '\u00e9\u00c9\u3000\u00e9' | title }}{{ {'\u00c9': 1, 'a': 2, '\u00e8': 3} | dictsort | "
+         "map('first') | "
+         "join }}",
+         "CAF\u00c9 \u2c6fcaf\u00e9\u01c5\u00e9\u00c9\u00e9\u3000\u00c9a\u00e8\u00c9"},
         {"{{ \"it's a-b (CD\" | title }},{{ \"it's a-b (CD\".title() }}", "It's A-B (Cd,It'S A-B (Cd"},
         {"{{ [{'f': {'g': ['x', 'y']}}] | map(attribute='f.g.1') | join }}{{ [{'f': {'g': 1}}, {'f': {}}] | "
          "map(attribute='f.g', default=7) | join('-') }}{{ [{'items': 2}] | join('', attribute='items') }}",
@@ -125,6 +130,7 @@ static void origins(void **state)
                  {"{{ messages[1].content.split('-')|join('+') }}", "202"},
                  {"{{ (messages[0].content|trim)[1:] ~ messages[1].content|replace('-', '!') }}", "1111202"},
                  {"{% set x %}<{{ messages[1].content|upper }}>{% endset %}{{ x[2:] }}", "220"},
+                 {"{{ ('\u0250' + messages[1].content)|upper }}", "000222"},
                  {"{{ ['a', messages[1].content]|tojson }}", "000000022200"},
                  {"{% macro f(a) %}({{ a }}){% endmacro %}{{ f(messages[1].content) }}", "02220"},
                  /* keys and a "role" within a message are the message's, its own role is not */
@@ -173,7 +179,9 @@ static void refusals(void **state)
         {"a\n{% include 'x' %}", "line 2: the statement is not supported: include"},
         {"{{ 1|wordwrap }}", "line 1: the filter wordwrap is not supported"},
         {"{{ 1|dictsort }}", "the filter dictsort on a number"},
-        {"{{ {'\u00e9': 1, 'a': 2} | dictsort }}", "beyond ASCII is not supported"},
+        {"{{ '\u00df' | upper }}", "the upper case of U+00DF is not supported"},
+        {"{{ '\u03a3' | lower }}", "the lower case of U+03A3 is not supported"},
+        {"{{ 'a\u00e9'.title() }}", "the lower case of U+00E9 is not supported"},
         {"{{ [1, 'a'] | sort }}", "a text < a number is not supported"},
         {"{{ range(100000) | sort(reverse=true) | first }}{{ range(100000) | unique | list | length }}",
          "more than 10000000 steps"},
