@@ -158,6 +158,20 @@ static void delete_nulls(json_t *object)
     }
 }
 
+/* Data and templates have three names for thoughts. As with transformers 5, those of any name are there for
+ * templates that ask for the first or the second. */
+static gyre_status_t name_thoughts(json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *thoughts = NULL;
+    for (size_t i = 0; !thoughts && i < sizeof names / sizeof *names; i++)
+        thoughts = json_object_get(message, names[i]);
+    for (size_t i = 0; thoughts && i < 2; i++)
+        if (!json_object_get(message, names[i]) && json_object_set(message, names[i], thoughts) != 0)
+            return no_memory();
+    return GYRE_OK;
+}
+
 static gyre_status_t shape_content(json_t *message, const chat_shape_t *shape)
 {
     const json_t *parts = json_object_get(message, "content");
@@ -174,7 +188,9 @@ static gyre_status_t shape_message(json_t *message, const chat_shape_t *shape)
 {
     const json_t *calls = chat_calls(message);
     delete_nulls(message);
-    gyre_status_t status = shape_content(message, shape);
+    gyre_status_t status = name_thoughts(message);
+    if (status == GYRE_OK)
+        status = shape_content(message, shape);
     if (!calls) {
         json_object_del(message, "tool_calls");
         return status;

@@ -283,7 +283,9 @@ class Comparison:
             said[-1]["thinking"] = say(rng, self.words)
         reference = jinja_compare.reference._compile_jinja_template(text_of)
         reference.globals["strftime_now"] = jinja_compare.today
-        for said, got in zip(talks, self.gyre(spec, None, [{"messages": said} for said in talks])):
+        lines = [{"messages": [{key.replace("thinking", "reasoning_content"): value for key, value in message.items()} for message in said]}
+                 for said in talks]
+        for said, got in zip(talks, self.gyre(spec, None, lines)):
             text = reference.render(messages=said, tools=None, documents=None, add_generation_prompt=False, bos_token="<s>", eos_token="</s>")
             spans = [match.span(1) for match in re.finditer(LEARNED[name], text, re.S)]
             assert len(spans) == sum(message["role"] == "assistant" for message in said), (spans, text)

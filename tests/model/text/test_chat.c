@@ -104,6 +104,19 @@ static void thoughts(void **state)
     assert_int_equal(encode(tokenizer, "qwen3", thinks, 2, got), GYRE_OK);
     assert_string_equal(got, "#<|im_start|>user\n</think>a#<|im_end|>\n#<|im_start|>assistant\n[#<think>\nb\n"
                              "#</think>\n\nd#<|im_end|>]\n");
+    /* data has three names for them, and so do templates */
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    for (size_t i = 0; i < 3; i++)
+        for (int shown = 0; shown < 2; shown++) {
+            put("chat_template.jinja",
+                shown ? "{{ messages[0].thinking }}" : "{{ messages[0].reasoning_content }}");
+            json_t *messages = json_pack("[{s:s,s:s,s:s,s:n}]", "role", "assistant", "content", "a", names[i],
+                                         "b", names[(i + 1) % 3]);
+            assert_int_equal(encode_json(tokenizer, NULL, messages, NULL, got), GYRE_OK);
+            if (strcmp(got, "[b]") != 0)
+                fail_msg("%s: '%s'", names[i], got);
+        }
+    unlink(at("chat_template.jinja"));
     refuse(tokenizer, "gemma3", ends + 2, 1, GYRE_ERR_INVALID,
            "--template gemma3: line 1: the template refuses");
     refuse(tokenizer, "gemma", ends, 3, GYRE_ERR_INVALID, "user and assistant take turns");
