@@ -28,43 +28,38 @@ static json_t *tool_list(void)
                      "zqkey", "type", "string", "description", "x", "required", "zqkey");
 }
 
-/* An answer that is a call, in the chat's shape. The name has nine characters, as Mistral wants. */
-static json_t *call_message(const chat_shape_t *shape)
+/* An answer that is a call. Mistral wants an identifier of nine characters. */
+static json_t *call_message(void)
 {
-    json_t *arguments =
-        shape->texts ? json_string("{\"zqkey\": \"zqvalue\"}") : json_pack("{s:s}", "zqkey", mark);
-    json_t *message =
-        json_pack("{s:s,s:[{s:s,s:s,s:{s:s,s:o}}]}", "role", "assistant", "tool_calls", "id", "call00001",
-                  "type", "function", "function", "name", "zqname", "arguments", arguments);
-    if (message && shape->bare != CHAT_ABSENT &&
-        json_object_set_new(message, "content", shape->bare == CHAT_NULL ? json_null() : json_string("")) !=
-            0) {
-        json_decref(message);
-        return NULL;
-    }
-    return message;
+    return json_pack("{s:s,s:[{s:s,s:s,s:{s:s,s:s}}]}", "role", "assistant", "tool_calls", "id", "call00001",
+                     "type", "function", "function", "name", "zqname", "arguments",
+                     "{\"zqkey\": \"zqvalue\"}");
 }
 
 /* Of a letter: s, u, a: a role; a capital letter: with a content of parts; c: an answer that is a call. */
-static json_t *message_of(const chat_shape_t *shape, char letter)
+static json_t *message_of(char letter)
 {
     const char *role = letter == 's' ? "system" : letter == 'u' || letter == 'U' ? "user" : "assistant";
     if (letter == 'c')
-        return call_message(shape);
+        return call_message();
     return letter == 'U' || letter == 'A'
                ? json_pack("{s:s,s:[{s:s,s:s}]}", "role", role, "content", "type", "text", "text", "x")
                : json_pack("{s:s,s:s}", "role", role, "content", "x");
 }
 
-/* Runs a conversation of these letters. Some programs refuse some conversations: then *out is empty. */
+/* Runs a conversation of these letters, in the chat's shape. Some programs refuse some conversations: then
+ * *out is empty. */
 static gyre_status_t probe(model_chat_t *chat, const char *roles, const json_t *tools, jinja_output_t *out)
 {
-    json_t *messages = json_array();
+    json_t *messages = json_array(), *shaped = NULL;
     int fine = messages != NULL;
     for (; fine && *roles; roles++)
-        fine = json_array_append_new(messages, message_of(&chat->shape, *roles)) == 0;
+        fine = json_array_append_new(messages, message_of(*roles)) == 0;
     *out = (jinja_output_t){0};
-    gyre_status_t status = fine ? chat_render(chat, messages, tools, out) : no_memory();
+    gyre_status_t status = fine ? chat_shaped(messages, &chat->shape, &shaped) : no_memory();
+    if (status == GYRE_OK)
+        status = chat_render(chat, shaped, tools, out);
+    json_decref(shaped);
     json_decref(messages);
     if (status == GYRE_ERR_INVALID)
         status = GYRE_OK;
@@ -75,6 +70,7 @@ static gyre_status_t probe(model_chat_t *chat, const char *roles, const json_t *
 static gyre_status_t find_parts(model_chat_t *chat)
 {
     jinja_output_t out;
+    chat->shape.parts = 1;
     const gyre_status_t status = probe(chat, "UA", NULL, &out);
     size_t texts = 0, others = 0;
     for (size_t at = 0; at < out.bytes; at++) {
