@@ -81,8 +81,8 @@ static gyre_status_t check_message(const json_t *message)
             "the role '%.60s' is unknown: there are system, developer, user, assistant and tool", role);
     if (calls && (strcmp(role, "assistant") != 0 || !json_is_array(calls)))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"tool_calls\" are a list, and the assistant's");
-    if (weight && (strcmp(role, "assistant") != 0 || times < 0 || times > 1))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"weight\" is 0 or 1, and the assistant's");
+    if (weight && times != 0 && (strcmp(role, "assistant") != 0 || times != 1))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"weight\" is 0 or 1, and 1 is the assistant's alone");
     return json_is_string(content) || (!content && calls) ? GYRE_OK : check_parts(content);
 }
 

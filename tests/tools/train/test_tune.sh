@@ -74,7 +74,7 @@ same() { # NAME OTHER PLAIN: two lines that are the same document
     check "$1: the same" cmp -s "$W/other.gyt" "$W/plain.gyt"
 }
 PLAIN='{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
-same "ShareGPT" '{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "tools": ""}' "$PLAIN"
+same "ShareGPT" '{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "a", "weight": 0}, {"from": "gpt", "value": "b", "weight": 1}], "tools": ""}' "$PLAIN"
 same "conversations with roles" "${PLAIN/messages/conversations}" "$PLAIN"
 same "messages as a prompt" '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
     "completion": [{"role": "assistant", "content": "d"}]}' '{"messages": [{"role": "user", "content": "a"},
@@ -99,6 +99,7 @@ bad_line "an older call" '{"messages": [{"role": "assistant", "function_call": {
 bad_line "a picture" '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}' \
     "message 1: a part of its \"content\" has the type 'image_url': only 'text' is read"
 bad_line "a weight" '{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}' 'message 1: "weight" is 0 or 1'
+bad_line "a weight of a user" '{"messages": [{"role": "user", "content": "x", "weight": 1}]}' 'message 1: "weight" is 0 or 1, and 1 is the'
 bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
 bad_line "no role" '{"messages": ["x"]}' 'message 1: it has no "role"'
