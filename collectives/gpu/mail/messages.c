@@ -143,12 +143,15 @@ static int same_lane(const coll_cuda_message_t *a, const coll_cuda_message_t *b)
 static int by_lane(const void *one, const void *other)
 {
     const coll_cuda_message_t *a = one, *b = other;
-    if (a->c != b->c)
-        return a->c->comm->id < b->c->comm->id ? -1 : 1;
+    const gyre_comm_t *of_a = a->c->comm, *of_b = b->c->comm;
+    if (of_a->id != of_b->id)
+        return of_a->id < of_b->id ? -1 : 1;
     if (distance(a) != distance(b))
         return distance(a) < distance(b) ? -1 : 1;
     if (a->kind != b->kind)
         return a->kind == COLL_REQ_SEND ? -1 : 1;
+    if (of_a->rank != of_b->rank) /* ranks of this process, on one communicator */
+        return of_a->rank < of_b->rank ? -1 : 1;
     return a->order < b->order ? -1 : a->order > b->order;
 }
 

@@ -56,6 +56,8 @@ for part in collectives splits threads; do
     EMULATED_DEVICES=4 job several $part 2
     want "several ranks of a process: $part" 0
 done
+EMULATED_DEVICES=4 job several collectives 3
+want "several ranks of each of three processes" 0
 job several splits 2
 want "several ranks of a process that share a device" 0
 job several threads 1

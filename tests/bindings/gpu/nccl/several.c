@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { COUNT = 1000, MINE = 2 };
+enum { COUNT = 1000, MINE = 2, PARTS = 5 };
 static int process, processes, n;
 static ncclComm_t comms[MINE];
 static cudaStream_t streams[MINE];
@@ -95,6 +95,20 @@ static void collectives(void)
     for (int i = 0; i < MINE; i++)
         for (int p = 0; p < n; p++)
             expect("all pairs", b[i] + p * COUNT, COUNT, (float)(1000 * p + COUNT * rank_of(i)), 1);
+    /* parts of one length to all ranks, in their order; the calls of one rank after those of the other */
+    NCCL(ncclGroupStart());
+    for (int i = 0; i < MINE; i++)
+        for (int part = 0; part < PARTS; part++)
+            for (int p = 0; p < n; p++) {
+                const int at = p * COUNT + part * (COUNT / PARTS);
+                NCCL(ncclSend(a[i] + at, COUNT / PARTS, ncclFloat, p, comms[i], streams[i]));
+                NCCL(ncclRecv(b[i] + at, COUNT / PARTS, ncclFloat, p, comms[i], streams[i]));
+            }
+    NCCL(ncclGroupEnd());
+    wait_for_both();
+    for (int i = 0; i < MINE; i++)
+        for (int p = 0; p < n; p++)
+            expect("parts", b[i] + p * COUNT, COUNT, (float)(1000 * p + COUNT * rank_of(i)), 1);
     /* a window is registered by one rank after the other */
     for (int i = 0; i < MINE; i++) {
         ncclWindow_t window;
