@@ -207,6 +207,7 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
     if (shim_queued(comm))
         return shim_fail(ncclInvalidUsage, "%s: the open group has a call on comm: end the group first",
                          name);
+    shim_relaxed_t relaxed = shim_relax();
     if (aborted)
         (void)gyre_comm_abort(comm->gyre, name);
     comm->magic = 0; /* a thread that is busy from here on sees it */
@@ -220,6 +221,7 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
         shim_leave_team(comm->team);
     else
         shim_leave(comm->job, aborted);
+    shim_relax_end(&relaxed);
     forget(comm);
     return result;
 }

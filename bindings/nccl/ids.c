@@ -83,16 +83,13 @@ static shim_job_t *enter(const ncclUniqueId *id)
     return job;
 }
 
-/* It frees device memory, which would end what other threads capture meanwhile. */
 static void *end_job(void *argument)
 {
     shim_job_t *job = argument;
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    const int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+    shim_relaxed_t relaxed = shim_relax();
     (void)gyre_finalize(job->world); /* NULL if it was not made */
+    shim_relax_end(&relaxed);
     free(job);
-    if (relaxed)
-        (void)cudaThreadExchangeStreamCaptureMode(&mode);
     return NULL;
 }
 

@@ -130,7 +130,8 @@ void shim_leave_team(shim_team_t *team)
         free(team);
 }
 
-ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blocking, ncclComm_t *const *out)
+static ncclResult_t make_team(const char *name, int n, const int *devices, int blocking,
+                              ncclComm_t *const *out)
 {
     gyre_comm_t *gyre[SHIM_TEAM];
     ncclComm_t comms[SHIM_TEAM];
@@ -163,6 +164,14 @@ ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blo
         *out[r] = comms[r];
     }
     return ncclSuccess;
+}
+
+ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blocking, ncclComm_t *const *out)
+{
+    shim_relaxed_t relaxed = shim_relax();
+    const ncclResult_t result = make_team(name, n, devices, blocking, out);
+    shim_relax_end(&relaxed);
+    return result;
 }
 
 /* Calls of one id: all ranks, each once. */
@@ -257,9 +266,11 @@ typedef struct {
 static void *run_lane(void *argument)
 {
     lane_t *lane = argument;
+    shim_relaxed_t relaxed = shim_relax();
     for (shim_call_t *call = lane->first; call < lane->end && lane->result == ncclSuccess; call++)
         if (call->lane == lane->first->lane)
             lane->result = call->kind == SHIM_INIT ? init_one(call) : remake_in_job(call);
+    shim_relax_end(&relaxed);
     if (lane->result != ncclSuccess)
         (void)snprintf(lane->text, sizeof lane->text, "%s", ncclGetLastError(NULL));
     return NULL;

@@ -14,18 +14,35 @@ struct ncclWindow_vidmem {
     gyre_cuda_registration_t *registration; /* NULL: without effect */
 };
 
+shim_relaxed_t shim_relax(void)
+{
+    shim_relaxed_t it = {.mode = cudaStreamCaptureModeRelaxed};
+    it.relaxed = cudaThreadExchangeStreamCaptureMode(&it.mode) == cudaSuccess;
+    return it;
+}
+
+void shim_relax_end(shim_relaxed_t *it)
+{
+    if (it->relaxed)
+        (void)cudaThreadExchangeStreamCaptureMode(&it->mode);
+}
+
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
     if (!ptr)
         return shim_fail(ncclInvalidArgument, "%s: ptr is NULL", __func__);
+    shim_relaxed_t relaxed = shim_relax();
     const cudaError_t error = cudaMalloc(ptr, size);
+    shim_relax_end(&relaxed);
     return error == cudaSuccess ? ncclSuccess : shim_cuda(__func__, "cudaMalloc", error);
 }
 SHIM_API(ncclMemAlloc);
 
 ncclResult_t ncclMemFree(void *ptr)
 {
+    shim_relaxed_t relaxed = shim_relax();
     const cudaError_t error = cudaFree(ptr);
+    shim_relax_end(&relaxed);
     return error == cudaSuccess ? ncclSuccess : shim_cuda(__func__, "cudaFree", error);
 }
 SHIM_API(ncclMemFree);
@@ -61,7 +78,9 @@ ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, nc
     made->comm = comm;
     made->buffer = buffer;
     if (flags & NCCL_WIN_COLL_SYMMETRIC && !(comm->job && comm->job->several)) {
+        shim_relaxed_t relaxed = shim_relax();
         const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
+        shim_relax_end(&relaxed);
         if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
             free(made);
             return shim_status("ncclCommWindowRegister", st);
@@ -78,8 +97,10 @@ ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window)
     if (window->comm != comm)
         return shim_fail(ncclInvalidArgument,
                          "ncclCommWindowDeregister: the window is of another communicator");
+    shim_relaxed_t relaxed = shim_relax();
     const gyre_status_t st =
         window->registration ? gyre_comm_deregister_cuda(comm->gyre, window->registration) : GYRE_OK;
+    shim_relax_end(&relaxed);
     free(window);
     return st == GYRE_OK ? ncclSuccess : shim_status("ncclCommWindowDeregister", st);
 }

@@ -149,7 +149,15 @@ gyre_type_t shim_type(ncclDataType_t type);
 ncclResult_t shim_op(shim_call_t *call);
 ncclResult_t shim_factor(shim_call_t *call);
 
-/* memory.c. Windows of Gyre. */
+/* memory.c. Between these two the thread may make and free memory and communicators while streams are
+ * captured, by any thread in any mode. */
+typedef struct {
+    int relaxed;
+    enum cudaStreamCaptureMode mode; /* of the thread before */
+} shim_relaxed_t;
+shim_relaxed_t shim_relax(void);
+void shim_relax_end(shim_relaxed_t *relaxed);
+/* Windows of Gyre. */
 ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
                                   int flags);
 ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window);

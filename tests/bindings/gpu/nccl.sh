@@ -21,7 +21,7 @@ check "nothing on stderr" [ ! -s "$W/err" ]
 NCCL_DEBUG=VERSION run "$P/first"
 want "which library it is" 0 '^libgyre-nccl: Gyre .*, as NCCL 2.28.9; GYRE_LOG=info says more$'
 check "one line" [ "$(wc -l <"$W/err")" = 1 ]
-for part in collectives types groups splits memory errors configs properties threads aborts; do
+for part in collectives types groups splits memory errors configs properties threads aborts captures; do
     run "$P/one_process" $part
     want "one process: $part" 0
     [ $part != errors ] || check "a warning, once" [ "$(grep -c 'warning: NCCL_COMM_ID has no effect' "$W/err")" = 1 ]
@@ -33,7 +33,7 @@ job() { # PROGRAM PART PROCESSES [OPTION]
     # shellcheck disable=SC2086 # an option or none
     run "$UCX_RUN" -n "$3" ${4:-} "$P/$1" "$2" "$W/id"
 }
-for part in collectives ring splits two ids habits aborts aborts_part revokes mismatch counts; do
+for part in collectives ring splits two ids habits captures aborts aborts_part revokes mismatch counts; do
     job processes $part 3
     want "processes: $part" 0
 done

@@ -327,6 +327,36 @@ static void memory(void)
     }
 }
 
+/* A stream is captured meanwhile, in the mode that forbids the most, and its graph is whole in the end. */
+static void captures(void)
+{
+    ncclComm_t more[N], half[N];
+    ncclWindow_t window[N];
+    void *buffer[N];
+    cudaGraph_t graph;
+    CUDA(cudaSetDevice(0));
+    CUDA(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal));
+    NCCL(ncclCommInitAll(more, N, NULL));
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        NCCL(ncclCommSplit(more[r], r % 2, r, &half[r], NULL));
+    NCCL(ncclGroupEnd());
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclMemAlloc(&buffer[r], COUNT));
+        NCCL(ncclCommWindowRegister(more[r], buffer[r], COUNT, &window[r], NCCL_WIN_COLL_SYMMETRIC));
+    }
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclCommWindowDeregister(more[r], window[r]));
+        NCCL(ncclMemFree(buffer[r]));
+        NCCL(ncclCommAbort(half[r]));
+        NCCL(ncclCommDestroy(more[r]));
+    }
+    CUDA(cudaStreamEndCapture(streams[0], &graph));
+    CUDA(cudaGraphDestroy(graph));
+}
+
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags); /* later than 2.28 */
 
 static void errors(void)
@@ -529,10 +559,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"collectives", collectives}, {"types", types},     {"groups", groups},
-                 {"splits", splits},           {"memory", memory},   {"errors", errors},
-                 {"configs", configs},         {"threads", threads}, {"aborts", aborts},
-                 {"properties", properties}};
+    } parts[] = {{"collectives", collectives}, {"types", types},      {"groups", groups},
+                 {"splits", splits},           {"memory", memory},    {"errors", errors},
+                 {"configs", configs},         {"threads", threads},  {"aborts", aborts},
+                 {"properties", properties},   {"captures", captures}};
     CHECK(argc == 2, "usage: one_process PART");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[1], parts[i].name) == 0) {

@@ -236,6 +236,28 @@ static void habits(void)
                (float)n);
 }
 
+/* A stream is captured meanwhile, in the mode that forbids the most, and its graph is whole in the end. */
+static void captures(void)
+{
+    ncclComm_t more[2], part;
+    ncclWindow_t window;
+    cudaGraph_t graph;
+    const ncclUniqueId first = new_id(rank == 0), second = new_id(rank == 0);
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    NCCL(ncclGroupStart());
+    NCCL(ncclCommInitRank(&more[0], n, first, rank));
+    NCCL(ncclCommInitRank(&more[1], n, second, rank));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclCommSplit(more[0], 0, 0, &part, NULL));
+    NCCL(ncclCommWindowRegister(part, a, COUNT, &window, NCCL_WIN_COLL_SYMMETRIC));
+    NCCL(ncclCommWindowDeregister(part, window));
+    NCCL(ncclCommDestroy(part));
+    for (int i = 0; i < 2; i++)
+        NCCL(ncclCommDestroy(more[i]));
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphDestroy(graph));
+}
+
 static void windows(void)
 {
     enum { BYTES = 8192, MANY = 3 };
@@ -431,6 +453,7 @@ int main(int argc, char **argv)
                  {"order", order},
                  {"ends", ends},
                  {"habits", habits},
+                 {"captures", captures},
                  {"windows", windows},
                  {"foreign", foreign},
                  {"dead", dead},
