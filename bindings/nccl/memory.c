@@ -2,8 +2,9 @@
 /* bindings/nccl/memory.c: allocation and registration.
  *
  * ncclCommRegister is a call of one rank; Gyre registers collectively, so the call has no effect. A window
- * with NCCL_WIN_COLL_SYMMETRIC is collective: it becomes a registration of Gyre where devices allow that, and
- * where no process has several ranks of a job: its one thread would wait for itself. */
+ * with NCCL_WIN_COLL_SYMMETRIC is collective: it becomes a registration of Gyre where devices allow that, as
+ * long as there is room for one (256), and where no process has several ranks of a job: its one thread would
+ * wait for itself. */
 #include "bindings/nccl/shim.h"
 
 #include <stdlib.h>
@@ -81,7 +82,7 @@ ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, nc
         shim_relaxed_t relaxed = shim_relax();
         const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
         shim_relax_end(&relaxed);
-        if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
+        if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED && st != GYRE_ERR_NO_MEMORY) {
             free(made);
             return shim_status("ncclCommWindowRegister", st);
         }

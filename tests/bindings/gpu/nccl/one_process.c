@@ -305,7 +305,8 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **buff
 
 static void memory(void)
 {
-    ncclWindow_t window[N];
+    enum { MANY = 257 }; /* more than Gyre registers */
+    ncclWindow_t window[N], more[N][MANY];
     void *buffer[N], *handle;
     for (int r = 0; r < N; r++) {
         CUDA(cudaSetDevice(r));
@@ -320,6 +321,12 @@ static void memory(void)
     }
     EACH(ncclAllReduce(buffer[r], buffer[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
     expect("in a window", buffer[1], COUNT, 3000, 3);
+    for (int i = 0; i < MANY; i++)
+        for (int r = 0; r < N; r++)
+            NCCL(ncclCommWindowRegister(comms[r], a[r] + i, 4, &more[r][i], NCCL_WIN_COLL_SYMMETRIC));
+    for (int i = 0; i < MANY; i++)
+        for (int r = 0; r < N; r++)
+            NCCL(ncclCommWindowDeregister(comms[r], more[r][i]));
     for (int r = 0; r < N; r++) {
         CUDA(cudaSetDevice(r));
         NCCL(ncclCommWindowDeregister(comms[r], window[r]));
