@@ -43,14 +43,16 @@ struct coll_cuda {
     int device;
     coll_cuda_place_t *places; /* [n]; NULL: of a team, which knows its devices */
     coll_cuda_path_t path;
-    char why[400];       /* this path */
-    cudaStream_t stream; /* of ordinary calls */
-    cudaEvent_t newest;  /* after the newest operation, */
-    cudaStream_t on;     /* which is on that stream, */
-    _Atomic int any;     /* if there is one; the guard looks, too */
-    int ended;           /* coll_cuda_end */
-    int stuck;           /* a stream will not end: what it may still use is never freed */
-    cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
+    char why[400];              /* this path */
+    cudaStream_t stream;        /* of ordinary calls */
+    cudaEvent_t newest;         /* after the newest operation, */
+    cudaStream_t on;            /* which is on that stream, */
+    _Atomic int any;            /* if there is one; the guard looks, too */
+    cudaEvent_t captured;       /* after the newest captured operation, */
+    unsigned long long capture; /* in that capture */
+    int ended;                  /* coll_cuda_end */
+    int stuck;                  /* a stream will not end: what it may still use is never freed */
+    cudaEvent_t *events;        /* of requests, to be used again: [spare_events] */
     int spare_events;
     size_t events_room;
     coll_cuda_board_t *board; /* pinned, owned */
@@ -265,12 +267,14 @@ int coll_cuda_rescued(const coll_cuda_t *c);
 void coll_cuda_release(coll_cuda_t *c);
 
 /* ---- enqueue.c ---- */
-/* Orders the next work on `stream` after the communicator's newest operation, on any stream. */
+/* Orders the next work on `stream` after the communicator's newest operation, on any stream; capturing: after
+ * the newest one in that capture. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
 /* The communicator's newest operation is now on `stream`, also after a call that may have failed halfway
  * (status, which is returned then): its enqueued work waits until it is released, and uses memory that is
  * freed with the communicator. */
 gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status);
+void coll_cuda_drop_events(coll_cuda_t *c);
 /* A numbered call cannot be taken back: the others have made it, too. Returns the status. */
 gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
 

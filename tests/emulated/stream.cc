@@ -34,6 +34,7 @@ namespace emulated
 struct Graph {
     std::vector<std::function<cudaError_t()>> nodes;
     cudaStream_t origin;
+    unsigned long long id;
     bool broken = false;
     std::thread::id thread;
     cudaStreamCaptureMode mode;
@@ -110,6 +111,7 @@ struct Streams {
     std::set<cudaGraphExec_t> execs;
     cudaStream_t legacy[16] = {};
     int captures = 0;
+    unsigned long long begun = 0; /* captures so far */
     unsigned long long given = 0; /* emulated_given */
 };
 
@@ -753,6 +755,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMo
         return fail(cudaErrorIllegalState);
     stream->capture = std::make_shared<Graph>();
     stream->capture->origin = stream;
+    stream->capture->id = ++s.begun;
     stream->capture->mode = mode;
     stream->capture->thread = std::this_thread::get_id();
     stream->capture->members.insert(stream);
@@ -804,6 +807,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureSta
     *status = stream->capture == NULL   ? cudaStreamCaptureStatusNone
               : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
                                         : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
+                                     unsigned long long *id, cudaGraph_t *, const cudaGraphNode_t **,
+                                     const cudaGraphEdgeData **, size_t *)
+{
+    const cudaError_t rc = cudaStreamIsCapturing(handle, status);
+    if (rc != cudaSuccess || *status != cudaStreamCaptureStatusActive)
+        return rc;
+    Streams &s = all();
+    Lock lock(s.lock);
+    *id = find(s, handle)->capture->id;
     return cudaSuccess;
 }
 

@@ -228,6 +228,36 @@ static void captured_on_one_rank(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* Two branches of a graph, which the program does not join: the communicator's second call comes after its
+ * first one. The next capture knows nothing of this one. */
+static void captured_on_two_streams(void **state)
+{
+    static const int devices[2] = {0, 1};
+    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
+    cudaStream_t branch;
+    cudaEvent_t fork;
+    cudaGraph_t graph;
+    (void)state;
+    open_team(2, devices);
+    assert_cuda(cudaSetDevice(0));
+    assert_cuda(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking));
+    assert_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    for (int capture = 0; capture < 2; capture++) {
+        assert_cuda(cudaStreamBeginCapture(team.streams[0], cudaStreamCaptureModeThreadLocal));
+        assert_cuda(cudaEventRecord(fork, team.streams[0]));
+        assert_cuda(cudaStreamWaitEvent(branch, fork, 0));
+        assert_gyre(
+            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], branch));
+        assert_gyre(gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0],
+                                           team.streams[0]));
+        assert_cuda(cudaStreamEndCapture(team.streams[0], &graph));
+        assert_cuda(cudaGraphDestroy(graph));
+    }
+    assert_cuda(cudaEventDestroy(fork));
+    assert_cuda(cudaStreamDestroy(branch));
+    close_team();
+}
+
 /* Staged, and one thread calls for both ranks: some hundred calls of the first one wait for the second's. An
  * error ends more of them. */
 static void staged_calls_ahead(void **state)
@@ -316,6 +346,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_of_a_job),
         cmocka_unit_test(launches_of_waiting_streams),
         cmocka_unit_test(captured_on_one_rank),
+        cmocka_unit_test(captured_on_two_streams),
         cmocka_unit_test(staged_calls_ahead),
         cmocka_unit_test(created_while_a_stream_works),
     };

@@ -112,21 +112,52 @@ static gyre_status_t is_capturing(const gyre_comm_t *comm, gyre_cuda_stream_t st
 
 /* ---- order --------------------------------------------------------------------------------------------- */
 
+/* The number of the capture that the stream is in. */
+static gyre_status_t capture_of(cudaStream_t stream, unsigned long long *id)
+{
+    enum cudaStreamCaptureStatus status;
+#if CUDART_VERSION >= 13000
+    cudaError_t rc = cudaStreamGetCaptureInfo(stream, &status, id, NULL, NULL, NULL, NULL);
+#else
+    cudaError_t rc = cudaStreamGetCaptureInfo(stream, &status, id, NULL, NULL, NULL);
+#endif
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamGetCaptureInfo(%p)", (void *)stream);
+}
+
+static gyre_status_t follow_captured(const coll_cuda_t *c, cudaStream_t stream)
+{
+    unsigned long long id = 0;
+    gyre_status_t st = capture_of(stream, &id);
+    if (st != GYRE_OK || id != c->capture)
+        return st;
+    cudaError_t rc = cudaStreamWaitEvent(stream, c->captured, 0);
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
+}
+
 /* Operations of a communicator run one after the other, on whatever streams: they share flags and staging
  * memory. Also on what looks like the same stream: a handle may be that of a new one, or of one per thread.
- * What is being captured has its order within its graph. */
+ * Those of one capture, too: its streams are branches of a graph, which run at once. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
-    if (capturing || !c->any)
+    if (capturing)
+        return follow_captured(c, stream);
+    if (!c->any)
         return GYRE_OK;
     cudaError_t rc = cudaStreamWaitEvent(stream, c->newest, 0);
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
 }
 
+static gyre_status_t note_captured(coll_cuda_t *c, cudaStream_t stream)
+{
+    cudaError_t rc = cudaEventRecord(c->captured, stream);
+    return rc == cudaSuccess ? capture_of(stream, &c->capture)
+                             : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
+}
+
 static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
     if (capturing)
-        return GYRE_OK;
+        return note_captured(c, stream);
     cudaError_t rc = cudaEventRecord(c->newest, stream);
     c->on = stream;
     c->any = 1;
@@ -209,6 +240,17 @@ static void give_event(coll_cuda_t *c, cudaEvent_t event)
         c->events[c->spare_events++] = event;
     else
         (void)cudaEventDestroy(event);
+}
+
+void coll_cuda_drop_events(coll_cuda_t *c)
+{
+    for (int i = 0; i < c->spare_events; i++)
+        (void)cudaEventDestroy(c->events[i]);
+    free(c->events);
+    if (c->newest)
+        (void)cudaEventDestroy(c->newest);
+    if (c->captured)
+        (void)cudaEventDestroy(c->captured);
 }
 
 static void give_up(gyre_comm_t *comm, gyre_request_t *r)

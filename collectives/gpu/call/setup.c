@@ -73,6 +73,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaStreamCreateWithFlags on device %d", c->device);
     rc = cudaEventCreateWithFlags(&c->newest, cudaEventDisableTiming);
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&c->captured, cudaEventDisableTiming);
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaEventCreateWithFlags on device %d", c->device);
     rc = cudaHostAlloc((void **)&c->board, sizeof *c->board, cudaHostAllocPortable | cudaHostAllocMapped);
@@ -470,12 +472,8 @@ static void dismantle(coll_cuda_t *c)
         unmap_peers(c);
     if (rank < COLL_CUDA_RANKS && c->arena[rank] && !c->comm->team)
         coll_cuda_give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS && began);
-    for (int i = 0; i < c->spare_events; i++)
-        (void)cudaEventDestroy(c->events[i]);
-    free(c->events);
+    coll_cuda_drop_events(c);
     free(c->places);
-    if (c->newest)
-        (void)cudaEventDestroy(c->newest);
     if (c->stream)
         (void)cudaStreamDestroy(c->stream);
     if (c->rescue)
