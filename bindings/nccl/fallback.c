@@ -281,25 +281,42 @@ ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int pe
 }
 SHIM_API(ncclGetPeerDevicePointer);
 
+/* Windows wait for other ranks. ncclCommAbort by another thread ends that, and waits for the call. */
+static ncclResult_t begin_waiting(const char *name, ncclComm_t comm)
+{
+    ncclResult_t result = shim_check(name, comm);
+    if (result != ncclSuccess)
+        return result;
+    atomic_fetch_add(&comm->busy, 1);
+    result = shim_check(name, comm);
+    if (result != ncclSuccess)
+        atomic_fetch_sub(&comm->busy, 1);
+    return result;
+}
+
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
                                     int flags)
 {
-    const ncclResult_t result = shim_check(__func__, comm);
+    ncclResult_t result = begin_waiting(__func__, comm);
     if (result != ncclSuccess)
         return result;
     __typeof__(&ncclCommWindowRegister) theirs = comm->real ? THEIRS(ncclCommWindowRegister) : NULL;
-    return theirs ? theirs(comm->real, buffer, size, window, flags)
-                  : shim_window_register(comm, buffer, size, window, flags);
+    result = theirs ? theirs(comm->real, buffer, size, window, flags)
+                    : shim_window_register(comm, buffer, size, window, flags);
+    atomic_fetch_sub(&comm->busy, 1);
+    return result;
 }
 SHIM_API(ncclCommWindowRegister);
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
 {
-    const ncclResult_t result = shim_check(__func__, comm);
+    ncclResult_t result = begin_waiting(__func__, comm);
     if (result != ncclSuccess)
         return result;
     __typeof__(&ncclCommWindowDeregister) theirs = comm->real ? THEIRS(ncclCommWindowDeregister) : NULL;
-    return theirs ? theirs(comm->real, window) : shim_window_deregister(comm, window);
+    result = theirs ? theirs(comm->real, window) : shim_window_deregister(comm, window);
+    atomic_fetch_sub(&comm->busy, 1);
+    return result;
 }
 SHIM_API(ncclCommWindowDeregister);
 

@@ -308,6 +308,39 @@ static ncclResult_t wait_for_error(void)
     return error;
 }
 
+static void *register_alone(void *part)
+{
+    ncclWindow_t window;
+    CHECK(ncclCommWindowRegister(part, a, COUNT, &window, NCCL_WIN_COLL_SYMMETRIC) != ncclSuccess, "alone");
+    return NULL;
+}
+
+/* A thread of rank 0 registers a window, and waits for the others, which hear of an abort instead. */
+static void abort_window(void)
+{
+    ncclComm_t part;
+    pthread_t thread;
+    ncclResult_t error = ncclSuccess;
+    NCCL(ncclCommSplit(comm, 0, 0, &part, NULL));
+    if (rank == 0) {
+        CHECK(pthread_create(&thread, NULL, register_alone, part) == 0, "no thread");
+        (void)usleep(100 * 1000); /* the thread waits by now */
+    }
+    for (int tries = 0; rank > 0 && error == ncclSuccess && tries < 20000; tries++) {
+        NCCL(ncclCommGetAsyncError(part, &error));
+        (void)usleep(1000);
+    }
+    NCCL(ncclCommAbort(part));
+    if (rank == 0)
+        CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+static void aborts_window(void)
+{
+    for (int times = 0; times < 5; times++)
+        abort_window();
+}
+
 /* The last rank dies; the others hear of it and abort. */
 static void dead(void)
 {
@@ -460,6 +493,7 @@ int main(int argc, char **argv)
                  {"shrinks", shrinks},
                  {"aborts", aborts},
                  {"aborts_part", aborts_part},
+                 {"aborts_window", aborts_window},
                  {"revokes", revokes},
                  {"mismatch", mismatch},
                  {"counts", counts},
