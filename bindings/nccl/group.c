@@ -4,8 +4,9 @@
  *
  * A thread that drives several ranks may list all calls of one rank before those of the next. Their kernels
  * wait for each other, and a stream takes a limited number of launches ahead. So the calls run in rounds:
- * the first one of each communicator, then the second one of each, and so on. Two calls keep their order on
- * every rank that makes both, since it depends on these two calls alone. */
+ * the first collective of each communicator, then the second one of each, and so on. All ranks of a
+ * communicator make its collectives, so two of them have one order on every rank that makes both. Messages do
+ * not count: only two ranks make them, and Gyre starts them when the group ends. */
 #include "bindings/nccl/shim.h"
 
 #include <stdlib.h>
@@ -37,8 +38,9 @@ static ncclResult_t in_rounds(shim_call_t *calls, size_t n, size_t **order)
     for (size_t i = 0; i < n; i++)
         calls[i].comm->turns = 0;
     for (size_t i = 0; i < n; i++) {
-        calls[i].turn = calls[i].comm->turns++;
-        rounds = calls[i].comm->turns > rounds ? calls[i].comm->turns : rounds;
+        calls[i].turn = calls[i].comm->turns;
+        calls[i].comm->turns += calls[i].kind < SHIM_SEND;
+        rounds = calls[i].turn + 1 > rounds ? calls[i].turn + 1 : rounds;
     }
     size_t *first = calloc(rounds + 1, sizeof *first);
     *order = malloc(n * sizeof **order);

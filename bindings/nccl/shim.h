@@ -47,7 +47,7 @@ struct ncclComm {
     int revoked;     /* by a call of this rank */
     int blocking;    /* as its config says: a group has communicators of one kind */
     atomic_int busy; /* threads in calls of it; who frees it waits for them */
-    size_t turns;    /* of the group that runs: its calls counted so far */
+    size_t turns;    /* of the group that runs: its collectives counted so far */
     shim_scale_t *scales;
     int nscales;
     ncclComm_t real; /* of the library of GYRE_NCCL_FALLBACK; NULL: none */
@@ -76,7 +76,7 @@ typedef struct shim_call {
     const char *name;
     ncclComm_t comm; /* NULL: SHIM_INIT */
     int done;
-    size_t turn; /* calls of its communicator before it, in this group */
+    size_t turn; /* collectives of its communicator before it, in this group */
     int lane;    /* of a call that makes a communicator of a job: the thread that does */
     /* what makes a communicator */
     ncclComm_t *out;

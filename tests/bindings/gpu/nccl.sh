@@ -33,7 +33,8 @@ job() { # PROGRAM PART PROCESSES [OPTION]
     # shellcheck disable=SC2086 # an option or none
     run "$UCX_RUN" -n "$3" ${4:-} "$P/$1" "$2" "$W/id"
 }
-for part in collectives ring splits two ids habits captures aborts aborts_part aborts_window revokes mismatch counts; do
+for part in collectives ring splits two ids habits mixed captures aborts aborts_part aborts_window revokes mismatch \
+    counts; do
     job processes $part 3
     want "processes: $part" 0
 done

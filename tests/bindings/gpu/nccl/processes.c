@@ -236,6 +236,27 @@ static void habits(void)
                (float)n);
 }
 
+/* One group and one stream: a message that not all ranks make, and collectives of two communicators. */
+static void mixed(void)
+{
+    ncclComm_t second;
+    NCCL(ncclCommSplit(comm, 0, rank, &second, NULL));
+    NCCL(ncclGroupStart());
+    if (rank == 0)
+        NCCL(ncclSend(a, COUNT, ncclFloat, 1, comm, stream));
+    if (rank == 1)
+        NCCL(ncclRecv(b, COUNT, ncclFloat, 0, comm, stream));
+    NCCL(ncclAllReduce(a, b + COUNT, COUNT, ncclFloat, ncclSum, comm, stream));
+    NCCL(ncclAllReduce(a, b + 2 * COUNT, COUNT, ncclFloat, ncclSum, second, stream));
+    NCCL(ncclGroupEnd());
+    CUDA(cudaStreamSynchronize(stream));
+    if (rank == 1)
+        expect("message", b, COUNT, 0, 1);
+    expect("the first", b + COUNT, COUNT, sum_of_first(), (float)n);
+    expect("the second", b + 2 * COUNT, COUNT, sum_of_first(), (float)n);
+    NCCL(ncclCommDestroy(second));
+}
+
 /* A stream is captured meanwhile, in the mode that forbids the most, and its graph is whole in the end. */
 static void captures(void)
 {
@@ -486,6 +507,7 @@ int main(int argc, char **argv)
                  {"order", order},
                  {"ends", ends},
                  {"habits", habits},
+                 {"mixed", mixed},
                  {"captures", captures},
                  {"windows", windows},
                  {"foreign", foreign},
