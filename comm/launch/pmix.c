@@ -2,7 +2,6 @@
 /* comm/launch/pmix.c: see pmix.h. Names and meanings are those of the PMIx Standard 4.1. */
 #include "comm/launch/pmix.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "base/thread/aside.h"
 #include "base/error.h"
+#include "base/machine/library.h"
 #include "base/log.h"
 
 #define RANK_ALL (UINT32_MAX - 1) /* PMIX_RANK_WILDCARD: facts of the job, all its ranks */
@@ -18,33 +18,16 @@ enum { PMIX_OK = 0, TYPE_BOOL = 1, TYPE_STRING = 3, TYPE_UINT32 = 14, SCOPE_GLOB
 const pmix_calls_t *pmix_load(const char *library, char *why, size_t room)
 {
     static pmix_calls_t calls;
-    const struct {
-        const char *name;
-        void *slot;
-    } names[] = {{"PMIx_Init", &calls.init},
-                 {"PMIx_Finalize", &calls.finalize},
-                 {"PMIx_Get", &calls.get},
-                 {"PMIx_Put", &calls.put},
-                 {"PMIx_Commit", &calls.commit},
-                 {"PMIx_Fence", &calls.fence},
-                 {"PMIx_Error_string", &calls.error_text}};
-    const char *error;
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) {
-        error = dlerror();
-        snprintf(why, room, "%s", error != NULL ? error : library);
-        return NULL;
-    }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        void *found = dlsym(handle, names[i].name);
-        if (found == NULL) {
-            snprintf(why, room, "%s has no %s", library, names[i].name);
-            dlclose(handle);
-            return NULL;
-        }
-        memcpy(names[i].slot, &found, sizeof(found));
-    }
-    return &calls;
+    const base_symbol_t symbols[] = {{"PMIx_Init", &calls.init},
+                                     {"PMIx_Finalize", &calls.finalize},
+                                     {"PMIx_Get", &calls.get},
+                                     {"PMIx_Put", &calls.put},
+                                     {"PMIx_Commit", &calls.commit},
+                                     {"PMIx_Fence", &calls.fence},
+                                     {"PMIx_Error_string", &calls.error_text}};
+
+    return base_library_load(library, symbols, sizeof(symbols) / sizeof(symbols[0]), why, room) ? &calls
+                                                                                                : NULL;
 }
 
 /* One conversation, or the goodbye alone, on PMIx's thread. */

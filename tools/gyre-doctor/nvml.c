@@ -3,30 +3,21 @@
  * library (NVML), which comes with the driver and is opened here. Without it nothing is reported. */
 #include "tools/gyre-doctor/report.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 #include "base/device/rdma.h"
+#include "base/machine/library.h"
 
 /* Of nvml.h: results are 0, or why not. */
 typedef void *nvml_device_t;
 static struct {
-    void *library;
+    int open; /* 1: it is loaded and works */
     int (*init)(void);
     int (*by_bus)(const char *bus, nvml_device_t *device);
     int (*ecc)(nvml_device_t device, int *now, int *after_a_reset);
     int (*errors)(nvml_device_t device, int type, int counter, unsigned long long *count);
     int (*brakes)(nvml_device_t device, unsigned long long *reasons);
 } nvml;
-
-static const struct {
-    const char *name;
-    void *to;
-} functions[] = {{"nvmlInit_v2", &nvml.init},
-                 {"nvmlDeviceGetHandleByPciBusId_v2", &nvml.by_bus},
-                 {"nvmlDeviceGetEccMode", &nvml.ecc},
-                 {"nvmlDeviceGetTotalEccErrors", &nvml.errors},
-                 {"nvmlDeviceGetCurrentClocksThrottleReasons", &nvml.brakes}};
 
 /* Bits of nvmlClocksThrottleReason*; the others are idleness and what a person has set. */
 static const struct {
@@ -38,19 +29,17 @@ static const struct {
 
 static int opened(void)
 {
-    if (nvml.library != NULL)
-        return 1;
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; library != NULL && i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (found == NULL)
-            return 0;
-        memcpy(functions[i].to, &found, sizeof found); /* ISO C converts no pointer to a function's */
-    }
-    if (library == NULL || nvml.init() != 0)
-        return 0;
-    nvml.library = library;
-    return 1;
+    const base_symbol_t functions[] = {{"nvmlInit_v2", &nvml.init},
+                                       {"nvmlDeviceGetHandleByPciBusId_v2", &nvml.by_bus},
+                                       {"nvmlDeviceGetEccMode", &nvml.ecc},
+                                       {"nvmlDeviceGetTotalEccErrors", &nvml.errors},
+                                       {"nvmlDeviceGetCurrentClocksThrottleReasons", &nvml.brakes}};
+    char why[256];
+    if (!nvml.open)
+        nvml.open = base_library_load("libnvidia-ml.so.1", functions, sizeof functions / sizeof *functions,
+                                      why, sizeof why) &&
+                    nvml.init() == 0;
+    return nvml.open;
 }
 
 static void look_at_errors(report_t *report, nvml_device_t device, const char *label)
