@@ -41,8 +41,9 @@ SHARE    := $(B)
 S        := $(if $(findstring command,$(origin B)),$(SHARE),build)
 
 # ---- set-up: what must be installed -------------------------------------------------------------
-# libgyre needs the first; tools need jansson, training both others, too.
-PKGS_CORE  := hwloc ucx libsodium libxxhash
+# libgyre needs the first, and the headers of what it loads when that is needed; tools need jansson, training both others, too.
+PKGS_CORE  := hwloc libsodium libxxhash
+PKGS_LOADED := ucx
 PKGS_JSON  := jansson
 PKGS_TRAIN := openblas libpcre2-8 libutf8proc
 SETUP_STAMP := $(S)/setup.done
@@ -153,7 +154,7 @@ else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
 ALL_CFLAGS += -fsanitize=thread -O1 -g1
-# UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
+# UCX patches mmap and friends in every process that it is loaded into, and libtsan then crashes when a thread
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no
 else ifeq ($(SANITIZE),coverage)
@@ -647,7 +648,7 @@ $(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
 	@sh tools/setup $(if $(LIB_ALONE),lib,build) '$(S)' # the stamp is older than what was removed since
 	@$(CC) --version >/dev/null 2>&1 || { echo "make: the compiler CC='$(CC)' does not run; to install it: sudo apt-get install" \
 	    "$(call package_of,$(lastword $(CC)))" >&2; exit 1; }
-	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
+	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE) $(PKGS_LOADED)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
 	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && \
 	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \

@@ -101,7 +101,7 @@ static void inbox_drop(ucx_inbox_t *inbox, int all)
         }
         *link = arrival->next;
         if (arrival->data)
-            ucp_am_data_release(ucx_worker(), arrival->data);
+            ucx_lib.ucp_am_data_release(ucx_worker(), arrival->data);
         ucx_arrival_free(arrival);
     }
 }

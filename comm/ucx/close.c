@@ -13,7 +13,7 @@ enum { PATIENCE_PART = 4 };
 
 static int in_progress(ucs_status_ptr_t request)
 {
-    return request && ucp_request_check_status(request) == UCS_INPROGRESS;
+    return request && ucx_lib.ucp_request_check_status(request) == UCS_INPROGRESS;
 }
 
 /* Is UCX still using a buffer of the caller for this link? */
@@ -50,14 +50,14 @@ void ucx_links_reap(void)
         }
         *at = link->next;
         if (link->receiving)
-            ucp_request_free(link->receiving);
+            ucx_lib.ucp_request_free(link->receiving);
         if (link->telling.request)
-            ucp_request_free(link->telling.request);
+            ucx_lib.ucp_request_free(link->telling.request);
         if (link->withdrawing.request)
-            ucp_request_free(link->withdrawing.request);
+            ucx_lib.ucp_request_free(link->withdrawing.request);
         for (int i = 0; i < COMM_SENDS_OPEN; i++) {
             if (link->sending[i].request)
-                ucp_request_free(link->sending[i].request);
+                ucx_lib.ucp_request_free(link->sending[i].request);
         }
         free(link);
     }
@@ -101,8 +101,8 @@ static void withdraw(ucx_link_t *link)
         return;
     link->withdrawing.header = ucx_header_of(link);
     link->withdrawing.header.number = UCX_WITHDRAWN;
-    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->withdrawing.header,
-                              sizeof link->withdrawing.header, NULL, 0, &param);
+    request = ucx_lib.ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->withdrawing.header,
+                                      sizeof link->withdrawing.header, NULL, 0, &param);
     if (UCS_PTR_IS_ERR(request))
         ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
     else
@@ -176,7 +176,7 @@ void ucx_link_close(comm_link_t *base)
     while (link->viewed) { /* after an error */
         ucx_arrival_t *arrival = link->viewed;
         link->viewed = arrival->next;
-        ucp_am_data_release(ucx_worker(), arrival->data);
+        ucx_lib.ucp_am_data_release(ucx_worker(), arrival->data);
         ucx_arrival_free(arrival);
     }
     ucx_link_t **at = &ug->links;

@@ -15,12 +15,14 @@
 #include "comm/net/address.h"
 #include "comm/ucx/ucx.h"
 
-/* 1: this UCX is older than release 1.`minor`. */
+/* 1: this UCX is older than release 1.`minor`. As long as it is not loaded: the UCX that Gyre was built
+ * with, which is not newer. */
 static int is_before(unsigned minor)
 {
-    unsigned major, is, release;
+    unsigned major = UCP_API_MAJOR, is = UCP_API_MINOR, release;
 
-    ucp_get_version(&major, &is, &release);
+    if (ucx_is_loaded())
+        ucx_lib.ucp_get_version(&major, &is, &release);
     return major == 1 && is < minor;
 }
 
@@ -39,7 +41,7 @@ static void modify(ucp_config_t *config, const char *name, const char *old_name,
     snprintf(variable, sizeof variable, "UCX_%s", name);
     if (base_env(variable))
         return;
-    if (ucp_config_modify(config, takes_old_names() ? old_name : name, value) != UCS_OK)
+    if (ucx_lib.ucp_config_modify(config, takes_old_names() ? old_name : name, value) != UCS_OK)
         log_info("this UCX does not know %s", variable);
 }
 

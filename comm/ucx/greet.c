@@ -106,7 +106,8 @@ static ucs_status_ptr_t send_hello(ucx_peer_t *peer, int wants_answer, uint32_t 
 
     hellos[wants_answer] =
         (ucx_hello_t){.address_hash = ucx_own_hash(), .wants_answer = (uint32_t)wants_answer};
-    return ucp_am_send_nbx(peer->ep, UCX_AM_ID, &hellos[wants_answer], sizeof *hellos, NULL, 0, &param);
+    return ucx_lib.ucp_am_send_nbx(peer->ep, UCX_AM_ID, &hellos[wants_answer], sizeof *hellos, NULL, 0,
+                                   &param);
 }
 
 /* 1: said. 0: cannot be said yet, or the connection has failed. */
@@ -117,7 +118,7 @@ static int say(ucx_peer_t *peer, int wants_answer)
         send_hello(peer, wants_answer, at_once ? UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL : 0, 0);
 
     if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request); /* it is sent all the same */
+        ucx_lib.ucp_request_free(request); /* it is sent all the same */
         return 1;
     }
     if (UCS_PTR_STATUS(request) != UCS_OK && UCS_PTR_STATUS(request) != UCS_ERR_NO_RESOURCE)
@@ -138,10 +139,10 @@ static void get_ready(ucx_peer_t *peer)
             status = UCS_PTR_STATUS(request);
     }
     if (peer->opening) {
-        status = ucp_request_check_status(peer->opening);
+        status = ucx_lib.ucp_request_check_status(peer->opening);
         if (status == UCS_INPROGRESS)
             return;
-        ucp_request_free(peer->opening);
+        ucx_lib.ucp_request_free(peer->opening);
         peer->opening = NULL;
     }
     if (status == UCS_OK)

@@ -40,22 +40,22 @@ static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
         comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
         return GYRE_IN_PROGRESS;
     if (!link->peer || link->peer->ready)
-        return comm_link_broken(&link->base, ucs_status_string(why));
+        return comm_link_broken(&link->base, ucx_lib.ucs_status_string(why));
     snprintf(text, sizeof text,
              "no connection came to be (%s): do the interfaces that UCX chose reach each other? "
              "UCX_NET_DEVICES names those that do",
-             ucs_status_string(why));
+             ucx_lib.ucs_status_string(why));
     return comm_link_broken(&link->base, text);
 }
 
 static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
 {
     ucx_sending_t *sending = &link->sending[msg->ticket];
-    ucs_status_t status = ucp_request_check_status(sending->request);
+    ucs_status_t status = ucx_lib.ucp_request_check_status(sending->request);
 
     if (status == UCS_INPROGRESS) {
         ucx_poll(link->base.group);
-        status = ucp_request_check_status(sending->request);
+        status = ucx_lib.ucp_request_check_status(sending->request);
     }
     if (status == UCS_INPROGRESS)
         return link->peer->failed != UCS_OK ? ucx_broken(link, link->peer->failed) : GYRE_IN_PROGRESS;
@@ -63,7 +63,7 @@ static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
         ucx_peer_fail(link->peer, status);
         return ucx_broken(link, status);
     }
-    ucp_request_free(sending->request);
+    ucx_lib.ucp_request_free(sending->request);
     sending->request = NULL;
     msg->phase = FINISHED;
     return GYRE_OK;
@@ -93,9 +93,9 @@ static gyre_status_t tell_taken(ucx_link_t *link)
     if (inbox->taken - inbox->told < WINDOW / 4)
         return GYRE_OK;
     if (link->telling.request) {
-        if (ucp_request_check_status(link->telling.request) == UCS_INPROGRESS)
+        if (ucx_lib.ucp_request_check_status(link->telling.request) == UCS_INPROGRESS)
             return GYRE_OK;
-        ucp_request_free(link->telling.request);
+        ucx_lib.ucp_request_free(link->telling.request);
         link->telling.request = NULL;
     }
     if (!link->peer) {
@@ -107,8 +107,8 @@ static gyre_status_t tell_taken(ucx_link_t *link)
         return GYRE_OK; /* a send or a receive on it returns the error */
     link->telling.header = ucx_header_of(link);
     link->telling.header.number = UCX_NO_NUMBER;
-    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->telling.header, sizeof link->telling.header,
-                              NULL, 0, &param);
+    request = ucx_lib.ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->telling.header,
+                                      sizeof link->telling.header, NULL, 0, &param);
     if (UCS_PTR_IS_ERR(request)) {
         ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
         return GYRE_OK;
@@ -199,8 +199,8 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
     sending->header.bytes = bytes;
     sending->header.tag = tag;
     sending->header.cost = cost;
-    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &sending->header, sizeof sending->header, buf, bytes,
-                              &param);
+    request = ucx_lib.ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &sending->header, sizeof sending->header,
+                                      buf, bytes, &param);
     if (UCS_PTR_IS_ERR(request)) {
         ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
         return ucx_broken(link, UCS_PTR_STATUS(request));
@@ -232,11 +232,11 @@ static gyre_status_t ucx_send(comm_link_t *base, const void *buf, size_t bytes, 
 
 static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
 {
-    ucs_status_t status = ucp_request_check_status(link->receiving);
+    ucs_status_t status = ucx_lib.ucp_request_check_status(link->receiving);
 
     if (status == UCS_INPROGRESS) {
         ucx_poll(link->base.group);
-        status = ucp_request_check_status(link->receiving);
+        status = ucx_lib.ucp_request_check_status(link->receiving);
     }
     if (status == UCS_INPROGRESS)
         return link->peer->failed != UCS_OK ? ucx_broken(link, link->peer->failed) : GYRE_IN_PROGRESS;
@@ -244,7 +244,7 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
         ucx_peer_fail(link->peer, status);
         return ucx_broken(link, status);
     }
-    ucp_request_free(link->receiving);
+    ucx_lib.ucp_request_free(link->receiving);
     link->receiving = NULL;
     msg->phase = FINISHED;
     return GYRE_OK;
@@ -311,7 +311,7 @@ static void recv_done(ucx_link_t *link, ucx_arrival_t *arrival)
 {
     link->inbox->taken += arrival->header.cost;
     if (arrival->data)
-        ucp_am_data_release(ucx_worker(), arrival->data);
+        ucx_lib.ucp_am_data_release(ucx_worker(), arrival->data);
     ucx_arrival_free(arrival);
     (void)tell_taken(link); /* what fails now fails again, and is reported, at the next receive or send */
 }
@@ -335,11 +335,11 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
             return ucx_broken(link, link->peer->failed);
         if (is_lent(link, buf))
             say_cuda(&param);
-        request = ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
+        request = ucx_lib.ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
         head->data = NULL; /* UCX's again */
         recv_done(link, recv_pop(link));
         if (UCS_PTR_IS_ERR(request))
-            return comm_link_broken(&link->base, ucs_status_string(UCS_PTR_STATUS(request)));
+            return comm_link_broken(&link->base, ucx_lib.ucs_status_string(UCS_PTR_STATUS(request)));
         if (request) {
             link->receiving = request;
             msg->phase = UNDER_WAY;
@@ -459,5 +459,6 @@ const comm_transport_ops_t comm_ucx = {
     .move = ucx_move,
     .flush = ucx_flush,
     .retire = ucx_retire,
+    .describe = ucx_describe,
     .try_device = ucx_try_device,
 };

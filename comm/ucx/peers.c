@@ -40,7 +40,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     ucx_peer_fail(arg, status);
-    log_debug("ucx: a connection failed: %s", ucs_status_string(status));
+    log_debug("ucx: a connection failed: %s", ucx_lib.ucs_status_string(status));
 }
 
 /* Does the connection go over TCP? UCX 1.13 shows that only in its printed text. */
@@ -53,7 +53,7 @@ static int goes_over_tcp(ucp_ep_h ep)
 
     if (!stream)
         return 0;
-    ucp_ep_print_info(ep, stream);
+    ucx_lib.ucp_ep_print_info(ep, stream);
     fclose(stream);
     tcp = text && strstr(text, ":tcp/") != NULL;
     free(text);
@@ -92,7 +92,7 @@ static ucs_status_t connect_to(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
                               .address = address_of(ug, rank, &peer->address_hash),
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                               .err_handler = {.cb = on_error, .arg = peer}};
-    status = ucp_ep_create(ucx_worker(), &params, &peer->ep);
+    status = ucx_lib.ucp_ep_create(ucx_worker(), &params, &peer->ep);
     if (status != UCS_OK) {
         free(peer);
         return status;
@@ -116,7 +116,7 @@ static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return gyre_fail(status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_TRANSPORT,
                      "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES "
                      "on both hosts",
-                     rank, ug->group->world_ranks[rank], ucs_status_string(status));
+                     rank, ug->group->world_ranks[rank], ucx_lib.ucs_status_string(status));
 }
 
 /* Did it fail before this group was made? Then it does not concern the group. */
@@ -161,7 +161,7 @@ ucx_peer_t *ucx_peer_meet(uint64_t address_hash)
     if (ug && !peer)
         status = connect_to(ug, rank, &peer);
     if (status != UCS_OK)
-        log_debug("ucx: a peer that has connected cannot be reached: %s", ucs_status_string(status));
+        log_debug("ucx: a peer that has connected cannot be reached: %s", ucx_lib.ucs_status_string(status));
     return peer && peer->failed == UCS_OK ? peer : NULL; /* the group has failed with it */
 }
 
@@ -171,23 +171,23 @@ static ucs_status_ptr_t await(ucs_status_ptr_t request, base_time_t until, int b
 {
     if (!UCS_PTR_IS_PTR(request))
         return NULL;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+    while (ucx_lib.ucp_request_check_status(request) == UCS_INPROGRESS) {
         const int idle = ucx_poll(NULL) == 0;
         if (base_now() >= until)
             break;
         if (idle && breathe)
             ucx_breathe();
     }
-    if (ucp_request_check_status(request) == UCS_INPROGRESS)
+    if (ucx_lib.ucp_request_check_status(request) == UCS_INPROGRESS)
         return request;
-    ucp_request_free(request);
+    ucx_lib.ucp_request_free(request);
     return NULL;
 }
 
 static void drop(ucs_status_ptr_t request)
 {
     if (request)
-        ucp_request_free(request);
+        ucx_lib.ucp_request_free(request);
 }
 
 static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int breathe)
@@ -197,7 +197,7 @@ static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int br
 
     peer->ep = NULL; /* first: no other thread may use it or close it again */
     if (ep)
-        drop(await(ucp_ep_close_nbx(ep, &param), until, breathe));
+        drop(await(ucx_lib.ucp_ep_close_nbx(ep, &param), until, breathe));
 }
 
 void ucx_peer_cut(ucx_peer_t *peer)
@@ -242,7 +242,7 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         if (ucx_busy_elsewhere(ug, peer)) {
             ucx_poll(NULL);
         } else { /* peers stay listed while a group is there */
-            ucs_status_ptr_t late = await(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
+            ucs_status_ptr_t late = await(ucx_lib.ucp_ep_flush_nbx(peer->ep, &param), until, 1);
             drop(peer->late); /* a flush that another thread has left meanwhile */
             peer->late = late;
         }

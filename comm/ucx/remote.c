@@ -38,16 +38,16 @@ struct comm_remote {
 static gyre_status_t failed(const char *what, ucs_status_t status)
 {
     return gyre_fail_quiet(status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_TRANSPORT,
-                           "UCX: %s: %s", what, ucs_status_string(status));
+                           "UCX: %s: %s", what, ucx_lib.ucs_status_string(status));
 }
 
 static void free_remote(comm_remote_t *remote)
 {
     for (int r = 0; remote->far && r < remote->n; r++)
         if (remote->far[r])
-            ucp_rkey_destroy(remote->far[r]);
+            ucx_lib.ucp_rkey_destroy(remote->far[r]);
     if (remote->memory)
-        (void)ucp_mem_unmap(ucx_context(), remote->memory);
+        (void)ucx_lib.ucp_mem_unmap(ucx_context(), remote->memory);
     free(remote->far);
     free(remote->keys);
     free(remote);
@@ -61,19 +61,19 @@ static gyre_status_t map(comm_remote_t *remote, void *base, size_t bytes, comm_r
                                          .length = bytes};
     void *packed;
     size_t length;
-    ucs_status_t status = ucp_mem_map(ucx_context(), &params, &remote->memory);
+    ucs_status_t status = ucx_lib.ucp_mem_map(ucx_context(), &params, &remote->memory);
 
     if (status != UCS_OK) {
         remote->memory = NULL;
         return failed("memory cannot be registered (see ulimit -l)", status);
     }
-    status = ucp_rkey_pack(ucx_context(), remote->memory, &packed, &length);
+    status = ucx_lib.ucp_rkey_pack(ucx_context(), remote->memory, &packed, &length);
     if (status != UCS_OK)
         return failed("no key for memory", status);
     *key = (comm_remote_key_t){.base = (uint64_t)(uintptr_t)base, .bytes = (uint32_t)length};
     if (length <= sizeof key->data)
         memcpy(key->data, packed, length);
-    ucp_rkey_buffer_release(packed);
+    ucx_lib.ucp_rkey_buffer_release(packed);
     return length <= sizeof key->data
                ? GYRE_OK
                : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "UCX has keys of %zu bytes for memory, more than %zu",
@@ -140,7 +140,7 @@ static void on_moved(void *request, ucs_status_t status, void *user)
     traffic->open--;
     if (status != UCS_OK)
         traffic->failed = status;
-    ucp_request_free(request);
+    ucx_lib.ucp_request_free(request);
 }
 
 static void on_flushed(void *request, ucs_status_t status, void *user)
@@ -163,7 +163,7 @@ static gyre_status_t broken(const comm_group_t *group, int peer, ucx_traffic_t *
     if (base_now() - traffic->peer->failed_at < GRACE_MS * MS)
         return GYRE_IN_PROGRESS;
     return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "the connection over UCX with rank %d is broken: %s", peer,
-                           ucs_status_string(traffic->peer->failed));
+                           ucx_lib.ucs_status_string(traffic->peer->failed));
 }
 
 /* A request, whose callback counts it. */
@@ -195,7 +195,8 @@ static gyre_status_t move(comm_group_t *group, comm_remote_t *remote, int peer, 
     if (!traffic->peer->ready)
         return GYRE_IN_PROGRESS;
     if (!remote->far[peer]) {
-        const ucs_status_t unpacked = ucp_ep_rkey_unpack(traffic->peer->ep, key->data, &remote->far[peer]);
+        const ucs_status_t unpacked =
+            ucx_lib.ucp_ep_rkey_unpack(traffic->peer->ep, key->data, &remote->far[peer]);
         if (unpacked != UCS_OK) {
             remote->far[peer] = NULL;
             return failed("a key of another rank's memory is refused", unpacked);
@@ -204,8 +205,9 @@ static gyre_status_t move(comm_group_t *group, comm_remote_t *remote, int peer, 
     traffic->begun = 1;
     const uint64_t at = key->base + offset;
     return begun(group, peer, traffic,
-                 writes ? ucp_put_nbx(traffic->peer->ep, local, bytes, at, remote->far[peer], &param)
-                        : ucp_get_nbx(traffic->peer->ep, local, bytes, at, remote->far[peer], &param));
+                 writes
+                     ? ucx_lib.ucp_put_nbx(traffic->peer->ep, local, bytes, at, remote->far[peer], &param)
+                     : ucx_lib.ucp_get_nbx(traffic->peer->ep, local, bytes, at, remote->far[peer], &param));
 }
 
 gyre_status_t ucx_move(comm_group_t *group, comm_remote_t *remote, int peer, int writes, size_t offset,
@@ -232,7 +234,7 @@ static gyre_status_t flush(comm_group_t *group, int peer)
     if (traffic->peer->failed != UCS_OK || traffic->failed != UCS_OK)
         return traffic->begun || traffic->open ? broken(group, peer, traffic, traffic->failed) : GYRE_OK;
     if (traffic->begun && !traffic->flushing) {
-        ucs_status_ptr_t request = ucp_ep_flush_nbx(traffic->peer->ep, &param);
+        ucs_status_ptr_t request = ucx_lib.ucp_ep_flush_nbx(traffic->peer->ep, &param);
         status = begun(group, peer, traffic, request);
         traffic->begun = status != GYRE_OK;
         traffic->flushing = UCS_PTR_IS_PTR(request);

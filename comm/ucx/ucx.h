@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/ucx/ucx.h: what these files share: comm/ucx/worker.c (the process's one worker and its groups),
- * arrivals.c (messages that arrived), peers.c (connections), greet.c (how they begin) and link.c (links over
- * connections).
+/* comm/ucx/ucx.h: what these files share: comm/ucx/load.c (UCX's functions), worker.c (the process's one
+ * worker and its groups), arrivals.c (messages that arrived), peers.c (connections), greet.c (how they begin)
+ * and link.c (links over connections).
  *
  * The worker's lock protects everything here: several threads may use several communicators. */
 #ifndef COMM_UCX_UCX_H
@@ -110,10 +110,28 @@ static inline comm_ucx_group_t *ucx_of(const comm_group_t *group)
     return group->network_state;
 }
 
+/* comm/ucx/load.c: UCX's functions by their names; NULL until UCX is loaded. */
+typedef struct {
+#define UCX_CALL(name) __typeof__(name) *name;
+#include "comm/ucx/calls.def"
+#undef UCX_CALL
+} ucx_calls_t;
+extern ucx_calls_t ucx_lib;
+/* Under the lock. Loads UCX for good, once. 0: it cannot be loaded; why: [room] the reason. */
+int ucx_load(char *why, size_t room);
+static inline int ucx_is_loaded(void)
+{
+    return ucx_lib.ucp_get_version != NULL;
+}
+/* text: [bytes] such as 1.13.1. UCX is loaded. */
+void ucx_name_release(char *text, size_t bytes);
+gyre_status_t ucx_describe(int part, char *text, size_t bytes); /* for comm_ucx */
+
 /* comm/ucx/config.c. piece: bytes of the longest piece that this process's UCX sends, and takes, over TCP;
  * the same on all ranks: UCX does not check. */
 void ucx_configure(ucp_config_t *config, uint32_t piece);
-int ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
+/* That it would stripe TCP over; 1 to 4. Under the lock. */
+int ucx_links(void);
 struct ifaddrs;
 /* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the
  * same. */

@@ -2,8 +2,8 @@
 /* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups
  * that use it.
  *
- * The worker is made when the first group needs it and ends with the last. Every group sends its worker's
- * address to all its ranks when it is made: O(n) memory, for now. */
+ * UCX is loaded, and the worker made, when the first group needs it; the worker ends with the last group.
+ * Every group sends its worker's address to all its ranks when it is made: O(n) memory, for now. */
 #include "comm/ucx/ucx.h"
 
 #include <poll.h>
@@ -41,8 +41,9 @@ static struct {
     ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
-/* exit() while other threads use UCX: they stop at the lock, since UCX's own destructors come next. Not for
- * long where exit was called in the middle of UCX. See at_exit in collectives/api/join.c. */
+/* exit() while other threads use UCX: they stop at the lock, since UCX's own destructors come next: those of
+ * a library that was loaded later. Not for long where exit was called in the middle of UCX. See at_exit in
+ * collectives/api/world.c. */
 __attribute__((destructor(101))) static void stop_at_exit(void)
 {
     struct timespec until;
@@ -149,7 +150,7 @@ int ucx_poll(const comm_group_t *mine)
 {
     int moved = 0;
 
-    while (ucp_worker_progress(ucx.worker) != 0)
+    while (ucx_lib.ucp_worker_progress(ucx.worker) != 0)
         moved = 1;
     moved |= ucx_greet();
     if (moved && ucx.groups && (ucx.groups->next || ucx.groups->group != mine))
@@ -165,13 +166,13 @@ static ucs_status_t make_context(uint32_t piece)
                            .features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP,
                            .name = "gyre"};
     ucp_config_t *config;
-    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    ucs_status_t status = ucx_lib.ucp_config_read(NULL, NULL, &config);
 
     if (status != UCS_OK)
         return status;
     ucx_configure(config, piece);
-    status = ucp_init(&params, config, &ucx.context);
-    ucp_config_release(config);
+    status = ucx_lib.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &ucx.context);
+    ucx_lib.ucp_config_release(config);
     return status;
 }
 
@@ -181,7 +182,7 @@ static uint64_t ask_kinds(ucp_context_h context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
 
-    return ucp_context_query(context, &attr) == UCS_OK ? attr.memory_types : 0;
+    return ucx_lib.ucp_context_query(context, &attr) == UCS_OK ? attr.memory_types : 0;
 }
 
 static ucs_status_t make_worker(void)
@@ -194,26 +195,26 @@ static ucs_status_t make_worker(void)
                                       .id = UCX_AM_ID,
                                       .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
                                       .cb = ucx_on_message};
-    ucs_status_t status = ucp_worker_create(ucx.context, &params, &ucx.worker);
+    ucs_status_t status = ucx_lib.ucp_worker_create(ucx.context, &params, &ucx.worker);
 
     if (status != UCS_OK)
         return status;
-    status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
+    status = ucx_lib.ucp_worker_set_am_recv_handler(ucx.worker, &handler);
     if (status == UCS_OK)
-        status = ucp_worker_get_efd(ucx.worker, &ucx.event_fd);
+        status = ucx_lib.ucp_worker_get_efd(ucx.worker, &ucx.event_fd);
     if (status == UCS_OK)
-        status = ucp_worker_get_address(ucx.worker, &ucx.address, &ucx.address_bytes);
+        status = ucx_lib.ucp_worker_get_address(ucx.worker, &ucx.address, &ucx.address_bytes);
     return status;
 }
 
 static void stop_worker(void)
 {
     if (ucx.address)
-        ucp_worker_release_address(ucx.worker, ucx.address);
+        ucx_lib.ucp_worker_release_address(ucx.worker, ucx.address);
     if (ucx.worker)
-        ucp_worker_destroy(ucx.worker);
+        ucx_lib.ucp_worker_destroy(ucx.worker);
     if (ucx.context)
-        ucp_cleanup(ucx.context);
+        ucx_lib.ucp_cleanup(ucx.context);
     ucx_arrivals_end();
     ucx_greetings_end();
     ucx.address = NULL;
@@ -268,6 +269,14 @@ static gyre_status_t start_worker(uint32_t piece)
     gyre_status_t room = check_room();
     if (room != GYRE_OK)
         return room;
+    char why[256];
+    if (!ucx_load(why, sizeof why))
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "UCX, which joins ranks that share no memory, cannot be loaded: %s; install UCX (Debian: "
+            "libucx0), or set GYRE_TRANSPORT=shm if all ranks are on one host, or verbs if all hosts have "
+            "RDMA devices",
+            why);
     ucx_sockets_t listening;
     ucx_sockets_before(&listening);
     /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look
@@ -292,7 +301,7 @@ static gyre_status_t start_worker(uint32_t piece)
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
         "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
         "may lock) and at ulimit -n, and run with UCX_LOG_LEVEL=info",
-        ucs_status_string(status));
+        ucx_lib.ucs_status_string(status));
 }
 
 /* ---- groups -------------------------------------------------------------------------------------------- */
@@ -349,8 +358,8 @@ enum { SAYS_LINKS, SAYS_PIECE }; /* words of a card; piece 0: this process has n
 
 void ucx_introduce(uint32_t word[COMM_SAID_WORDS])
 {
-    word[SAYS_LINKS] = (uint32_t)ucx_links();
     ucx_lock();
+    word[SAYS_LINKS] = (uint32_t)ucx_links();
     word[SAYS_PIECE] = ucx.piece;
     ucx_unlock();
 }
@@ -511,7 +520,7 @@ int ucx_sleep_on(comm_group_t *group, struct pollfd *polls)
     ucx_of(group)->slept = 1;
     polls[0] = (struct pollfd){.fd = ucx.event_fd, .events = POLLIN};
     /* BUSY: something came in meanwhile. */
-    armed = ucp_worker_arm(ucx.worker) == UCS_OK;
+    armed = ucx_lib.ucp_worker_arm(ucx.worker) == UCS_OK;
     if (!armed)
         ucx_poll(group);
     ucx_look_at_sockets();
@@ -523,17 +532,17 @@ int ucx_sleep_on(comm_group_t *group, struct pollfd *polls)
 
 static int knows_cuda(uint64_t kinds, char *text, size_t bytes)
 {
-    unsigned major, minor, release;
+    char release[32];
 
-    ucp_get_version(&major, &minor, &release);
+    ucx_name_release(release, sizeof release);
     if (kinds & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
-        snprintf(text, bytes, "UCX %u.%u.%u knows CUDA memory", major, minor, release);
+        snprintf(text, bytes, "UCX %s knows CUDA memory", release);
         return 1;
     }
     snprintf(text, bytes,
-             "this UCX (%u.%u.%u) knows no CUDA memory: it was built without it, or its modules for CUDA "
+             "this UCX (%s) knows no CUDA memory: it was built without it, or its modules for CUDA "
              "(libuct_cuda) are not there or not in UCX_TLS",
-             major, minor, release);
+             release);
     return 0;
 }
 
@@ -567,23 +576,20 @@ void ucx_reclaim(comm_group_t *group)
 
 int ucx_try_device(base_device_t device, char *text, size_t bytes)
 {
-    uint64_t kinds = 0;
     ucs_status_t status = UCS_OK;
-    int works;
+    int works = 0;
 
     (void)device; /* it knows all or none */
     ucx_lock();
-    if (ucx.context) {
-        kinds = ucx.kinds;
-    } else {
+    const int there = ucx_load(text, bytes), runs = ucx.context != NULL;
+    if (there && !runs)
         status = make_context(64 << 10);
-        if (status == UCS_OK)
-            kinds = ask_kinds(ucx.context);
+    if (there && status == UCS_OK)
+        works = knows_cuda(runs ? ucx.kinds : ask_kinds(ucx.context), text, bytes);
+    if (there && !runs)
         stop_worker();
-    }
-    works = knows_cuda(kinds, text, bytes);
     ucx_unlock();
     if (status != UCS_OK)
-        snprintf(text, bytes, "UCX does not start: %s", ucs_status_string(status));
+        snprintf(text, bytes, "UCX does not start: %s", ucx_lib.ucs_status_string(status));
     return works;
 }

@@ -116,7 +116,7 @@ reached docs/python.md < <(nm -D --undefined-only "$W"/venv/lib/python3.*/site-p
 cp -R "$W"/venv/lib/python3.*/site-packages/gyre "$W/gyre"
 missing "$W/gyre/libgyre.so.0"
 run env PYTHONPATH="$W" "$W/venv/bin/python" -c 'import gyre'
-want "a machine without UCX" 1 'ImportError: gyre: libucp.so.77, a library of UCX, is not on this machine: .*apt install libucx0'
+want "a machine without hwloc" 1 'ImportError: gyre: libhwloc.so.77, a library of hwloc, is not on this machine: .*apt install libhwloc15'
 
 # Without a wheel: the source package finds the installed library, or says what is missing.
 cp -R bindings/python "$W/package"

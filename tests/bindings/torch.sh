@@ -41,7 +41,7 @@ done
 cp -R "$to/gyre_torch" "$W/gyre_torch"
 missing "$W/libgyre.so.0"
 run env LD_LIBRARY_PATH="$W" PYTHONPATH="$W" "$python" -c 'import gyre_torch'
-want "a machine without UCX" 1 'ImportError: gyre_torch: libucp.so.77, a library of UCX, is not on this machine: .*apt install libucx0'
+want "a machine without hwloc" 1 'ImportError: gyre_torch: libhwloc.so.77, a library of hwloc, is not on this machine: .*apt install libhwloc15'
 
 # The first example of the page, as written
 sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/example.py"

@@ -24,11 +24,11 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/hash.h"
+#include "comm/ucx/ucx.h"
 
 const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map",  "thread", "write",
                                                 "ucx",    "json",       "cuda", "lost"};
@@ -292,41 +292,71 @@ FAILS(WRITE, ssize_t, send, (int fd, const void *from, size_t n, int flags), (fd
       ENOBUFS)
 FAILS(WRITE, ssize_t, sendmsg, (int fd, const struct msghdr *from, int flags), (fd, from, flags), -1, ENOBUFS)
 
-FAILS(UCX, ucs_status_t, ucp_init_version,
-      (unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,
-       ucp_context_h *to),
-      (major, minor, params, config, to), UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_worker_create,
-      (ucp_context_h context, const ucp_worker_params_t *params, ucp_worker_h *to), (context, params, to),
-      UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_worker_get_address, (ucp_worker_h worker, ucp_address_t **to, size_t *n),
-      (worker, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_worker_get_efd, (ucp_worker_h worker, int *to), (worker, to), UCS_ERR_IO_ERROR,
-      EMFILE)
-FAILS(UCX, ucs_status_t, ucp_worker_set_am_recv_handler,
-      (ucp_worker_h worker, const ucp_am_handler_param_t *param), (worker, param), UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_ep_create, (ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *to),
-      (worker, params, to), UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_ptr_t, ucp_am_send_nbx,
-      (ucp_ep_h ep, unsigned id, const void *header, size_t header_n, const void *from, size_t n,
-       const ucp_request_param_t *param),
-      (ep, id, header, header_n, from, n, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+/* Of UCX, which Gyre calls through ucx_lib: inject_ucx puts those there that are written out below. */
+#define UCX_CALL(name) extern __typeof__(name) PASTE(fails_, name) __attribute__((weak));
+#include "comm/ucx/calls.def"
+#undef UCX_CALL
+static ucx_calls_t real_ucx;
+
+int inject_ucx(char *why, size_t room)
+{
+    ucx_lock();
+    const int there = ucx_load(why, room);
+    ucx_unlock();
+    real_ucx = ucx_lib;
+#define UCX_CALL(name)       \
+    if (PASTE(fails_, name)) \
+        ucx_lib.name = PASTE(fails_, name);
+#include "comm/ucx/calls.def"
+#undef UCX_CALL
+    return there;
+}
+
+#define UCX_FAILS(type, name, parameters, arguments, value, err)     \
+    type PASTE(fails_, name) parameters                              \
+    {                                                                \
+        if (fails(INJECT_UCX, #name, __builtin_return_address(0))) { \
+            errno = err;                                             \
+            return value;                                            \
+        }                                                            \
+        return real_ucx.name arguments;                              \
+    }
+UCX_FAILS(ucs_status_t, ucp_init_version,
+          (unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,
+           ucp_context_h *to),
+          (major, minor, params, config, to), UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_worker_create,
+          (ucp_context_h context, const ucp_worker_params_t *params, ucp_worker_h *to), (context, params, to),
+          UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_worker_get_address, (ucp_worker_h worker, ucp_address_t **to, size_t *n),
+          (worker, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_worker_get_efd, (ucp_worker_h worker, int *to), (worker, to), UCS_ERR_IO_ERROR,
+          EMFILE)
+UCX_FAILS(ucs_status_t, ucp_worker_set_am_recv_handler,
+          (ucp_worker_h worker, const ucp_am_handler_param_t *param), (worker, param), UCS_ERR_NO_MEMORY,
+          ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_ep_create, (ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *to),
+          (worker, params, to), UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_ptr_t, ucp_am_send_nbx,
+          (ucp_ep_h ep, unsigned id, const void *header, size_t header_n, const void *from, size_t n,
+           const ucp_request_param_t *param),
+          (ep, id, header, header_n, from, n, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
 /* Not ucp_am_recv_data_nbx: UCX 1.13 aborts (tcp_ep.c:939) if a message that was announced is not taken. */
-FAILS(UCX, ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
-      UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
-FAILS(UCX, ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
-      UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
-FAILS(UCX, ucs_status_ptr_t, ucp_put_nbx,
-      (ucp_ep_h ep, const void *from, size_t n, uint64_t to, ucp_rkey_h key,
-       const ucp_request_param_t *param),
-      (ep, from, n, to, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
-FAILS(UCX, ucs_status_ptr_t, ucp_get_nbx,
-      (ucp_ep_h ep, void *to, size_t n, uint64_t from, ucp_rkey_h key, const ucp_request_param_t *param),
-      (ep, to, n, from, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_mem_map,
-      (ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *to), (context, params, to),
-      UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_rkey_pack, (ucp_context_h context, ucp_mem_h memory, void **to, size_t *n),
-      (context, memory, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
-FAILS(UCX, ucs_status_t, ucp_ep_rkey_unpack, (ucp_ep_h ep, const void *from, ucp_rkey_h *to), (ep, from, to),
-      UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
+          UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+UCX_FAILS(ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
+          UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+UCX_FAILS(ucs_status_ptr_t, ucp_put_nbx,
+          (ucp_ep_h ep, const void *from, size_t n, uint64_t to, ucp_rkey_h key,
+           const ucp_request_param_t *param),
+          (ep, from, n, to, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+UCX_FAILS(ucs_status_ptr_t, ucp_get_nbx,
+          (ucp_ep_h ep, void *to, size_t n, uint64_t from, ucp_rkey_h key, const ucp_request_param_t *param),
+          (ep, to, n, from, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_mem_map,
+          (ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *to), (context, params, to),
+          UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_rkey_pack, (ucp_context_h context, ucp_mem_h memory, void **to, size_t *n),
+          (context, memory, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
+UCX_FAILS(ucs_status_t, ucp_ep_rkey_unpack, (ucp_ep_h ep, const void *from, ucp_rkey_h *to), (ep, from, to),
+          UCS_ERR_NO_MEMORY, ENOMEM)

@@ -5,6 +5,7 @@
 #ifndef TESTS_FAILING_INJECT_H
 #define TESTS_FAILING_INJECT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum {
@@ -36,6 +37,9 @@ const char *inject_words(inject_kind_t kind);
 long inject_left(int memory);
 /* From now on jansson asks for memory here. */
 void inject_json(void);
+/* Loads UCX, whose services are asked for here from now on. 0: it cannot be loaded; why: [room] the
+ * reason. */
+int inject_ucx(char *why, size_t room);
 /* Requests of the kind since it was armed. */
 long inject_count(void);
 /* From now on, until inject_disarm(), requests of all kinds are counted, and how many of one there were. Not

@@ -505,6 +505,12 @@ int main(int argc, char **argv)
         return 2;
     snprintf(files, sizeof files, "%s/files", folder);
     inject_json();
+    char why[256];
+    if (!inject_ucx(why, sizeof why)) {
+        printf("UCX cannot be loaded: %s\n", why);
+        remove_all(folder);
+        return 2;
+    }
     if (mkdir(files, 0700) != 0 || !training_prepare(files) || !formats_prepare(files)) {
         printf("the files cannot be made: %s\n", gyre_last_error());
         remove_all(folder);

@@ -11,9 +11,16 @@ asks+='|epoll_create1?|inotify_init1?|memfd_create|shm_open|mko?stemps?|mmap|mre
 asks+='|pthread_create|write|pwrite|writev|fwrite|fflush|fsync|fdatasync|rename|renameat2?|send|sendto|sendmsg|getline|(__)?getdelim'
 asks+='|mkdir|XXH3_createState|glob|pcre2_compile_8|pcre2_match_data_create_8'
 asks+='|realpath|getifaddrs|getaddrinfo|ucp_init_version|ucp_[a-z_]*(create|get_address|get_efd|set_am_recv_handler|nbx|mem_map|rkey_pack|rkey_unpack)'
-nm -u "$B/lib/libgyre.a" "$B/lib/libgyre-train.a" 2>/dev/null | awk '$1 == "U" { print $2 }' | grep -xE "$asks" | grep -vx ucp_am_recv_data_nbx | sort -u >"$W/asked"
-grep ^FAILS tests/failing/inject.c | cut -d, -f3 | tr -d ' ' | sort -u >"$W/fails"
+{
+    nm -u "$B/lib/libgyre.a" "$B/lib/libgyre-train.a" 2>/dev/null | awk '$1 == "U" { print $2 }'
+    sed -n 's/^UCX_CALL(\(.*\))$/\1/p' comm/ucx/calls.def
+} | grep -xE "$asks" | grep -vx ucp_am_recv_data_nbx | sort -u >"$W/asked"
+{
+    grep ^FAILS tests/failing/inject.c | cut -d, -f3
+    grep ^UCX_FAILS tests/failing/inject.c | cut -d, -f2
+} | tr -d ' ' | sort -u >"$W/fails"
 check "they ask for something" [ "$(wc -l <"$W/asked")" -gt 20 ]
+check "of UCX, too" grep -q ^ucp_ "$W/asked"
 comm -23 "$W/asked" "$W/fails" >"$W/missing"
 check "all can fail; not: $(tr '\n' ' ' <"$W/missing")" test ! -s "$W/missing"
 finish

@@ -41,12 +41,12 @@ reached() {
     check "neither called nor named in $1:$missing" [ -z "$missing" ]
 }
 
-# missing FILE: a libgyre that needs a library of UCX that is not there
+# missing FILE: a libgyre that needs a library of hwloc that is not there
 missing() {
     echo 'int nothing;' >"$W/nothing.c"
-    ${CC:-gcc} -shared -Wl,-soname,libucp.so.77 -o "$W/libucp.so.77" "$W/nothing.c"
-    ${CC:-gcc} -shared -Wl,-soname,libgyre.so.0 -Wl,--no-as-needed -o "$1" "$W/nothing.c" "$W/libucp.so.77"
-    rm "$W/libucp.so.77"
+    ${CC:-gcc} -shared -Wl,-soname,libhwloc.so.77 -o "$W/libhwloc.so.77" "$W/nothing.c"
+    ${CC:-gcc} -shared -Wl,-soname,libgyre.so.0 -Wl,--no-as-needed -o "$1" "$W/nothing.c" "$W/libhwloc.so.77"
+    rm "$W/libhwloc.so.77"
 }
 
 # Every call against reference values.

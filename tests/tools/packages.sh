@@ -183,6 +183,10 @@ for tool in "$at"/bin/*; do
     check "$(basename "$tool") is in a package" bash -c 'for p in $(sed "s/ .*//" '"$debian"'/*.install); do
         case usr/bin/$0 in $p) exit 0 ;; esac; done; exit 1' "$(basename "$tool")"
 done
+# No program is linked with UCX, so dpkg does not find it by itself.
+for package in libgyre0 gyre-tools; do
+    check "$package recommends UCX" grep -q '^Recommends:.*libucx0' <(sed -n "/^Package: $package\$/,/^\$/p" $debian/control)
+done
 check "the recipe for Spack is Python" /usr/bin/python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' \
     tools/package/spack/packages/gyre/package.py
 finish

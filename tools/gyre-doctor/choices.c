@@ -134,7 +134,8 @@ void look_at_choices(report_t *report)
         report_add(report, FOUND_OK, "ranks of other hosts", "", "UCX over the best of: %s",
                    report->facts.transports);
     else
-        report_add(report, FOUND_NOTE, "ranks of other hosts", "", "cannot be reached: UCX finds no network");
+        report_add(report, FOUND_NOTE, "ranks of other hosts", "",
+                   "cannot be reached: UCX finds no network, or is not there");
     report_add(report, FOUND_OK, "reduction kernels", "", "%s%s", coll_kernel_isa(),
                base_setting_is_default(SET_KERNELS) ? "" : " (GYRE_KERNELS)");
     report_add(report, FOUND_OK, "order of reductions", "", "%s", base_setting_string(SET_ORDER));

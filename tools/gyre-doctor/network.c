@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <uct/api/uct.h>
 
+#include "base/machine/library.h"
 #include "comm/transport.h"
 
 #ifdef GYRE_VERBS
@@ -45,6 +46,29 @@ static void interfaces(report_t *report)
                    "only the loopback is up");
 }
 
+/* Of UCX, which is loaded, as in a job (comm/ucx/load.c). */
+#define UCT_CALLS(X)              \
+    X(uct_query_components)       \
+    X(uct_release_component_list) \
+    X(uct_component_query)        \
+    X(uct_md_config_read)         \
+    X(uct_config_release)         \
+    X(uct_md_open)                \
+    X(uct_md_close)               \
+    X(uct_md_query_tl_resources)  \
+    X(uct_release_tl_resource_list)
+static struct {
+#define UCT_POINTER(name) __typeof__(name) *name;
+    UCT_CALLS(UCT_POINTER)
+} uct;
+
+static int load_uct(char *why, size_t room)
+{
+#define UCT_SYMBOL(name) {#name, &uct.name},
+    const base_symbol_t symbols[] = {UCT_CALLS(UCT_SYMBOL)};
+    return base_library_load("libuct.so.0", symbols, sizeof symbols / sizeof *symbols, why, room);
+}
+
 /* The transports and devices of one of UCX's memory domains; those on a network are noted as ways to other
  * hosts. */
 static void domain(report_t *report, uct_component_h component, const char *name, char *net, char *local,
@@ -52,15 +76,15 @@ static void domain(report_t *report, uct_component_h component, const char *name
 {
     uct_md_config_t *config;
     uct_md_h md;
-    if (uct_md_config_read(component, NULL, NULL, &config) != UCS_OK)
+    if (uct.uct_md_config_read(component, NULL, NULL, &config) != UCS_OK)
         return;
-    ucs_status_t opened = uct_md_open(component, name, config, &md);
-    uct_config_release(config);
+    ucs_status_t opened = uct.uct_md_open(component, name, config, &md);
+    uct.uct_config_release(config);
     if (opened != UCS_OK) /* a device that is listed and not usable: its transports are not there */
         return;
     uct_tl_resource_desc_t *resources;
     unsigned count;
-    if (uct_md_query_tl_resources(md, &resources, &count) == UCS_OK) {
+    if (uct.uct_md_query_tl_resources(md, &resources, &count) == UCS_OK) {
         for (unsigned i = 0; i < count; i++) {
             char word[sizeof(resources[i].tl_name) + sizeof(resources[i].dev_name) + 2];
             snprintf(word, sizeof(word), "%s/%s", resources[i].tl_name, resources[i].dev_name);
@@ -71,9 +95,9 @@ static void domain(report_t *report, uct_component_h component, const char *name
                 report_word(local, bytes, word);
             }
         }
-        uct_release_tl_resource_list(resources);
+        uct.uct_release_tl_resource_list(resources);
     }
-    uct_md_close(md);
+    uct.uct_md_close(md);
 }
 
 static void ucx(report_t *report)
@@ -81,14 +105,21 @@ static void ucx(report_t *report)
     char net[768] = "", local[768] = "";
     uct_component_h *components;
     unsigned count;
-    if (uct_query_components(&components, &count) != UCS_OK) {
+    char why[256];
+    if (!load_uct(why, sizeof(why))) {
+        report_add(report, FOUND_NOTE, "UCX, to other hosts",
+                   "jobs on this host alone need none; else install UCX: apt install libucx0", "none: %s",
+                   why);
+        return;
+    }
+    if (uct.uct_query_components(&components, &count) != UCS_OK) {
         report_add(report, FOUND_MISSING, "UCX transports", "is ucx installed whole? see ucx_info -d",
                    "UCX cannot list its components");
         return;
     }
     for (unsigned i = 0; i < count; i++) {
         uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
-        if (uct_component_query(components[i], &attr) != UCS_OK || attr.md_resource_count == 0)
+        if (uct.uct_component_query(components[i], &attr) != UCS_OK || attr.md_resource_count == 0)
             continue;
         uct_md_resource_desc_t *mds = calloc(attr.md_resource_count, sizeof(*mds));
         if (mds == NULL)
@@ -96,12 +127,12 @@ static void ucx(report_t *report)
         unsigned domains = attr.md_resource_count;
         attr =
             (uct_component_attr_t){.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES, .md_resources = mds};
-        if (uct_component_query(components[i], &attr) == UCS_OK)
+        if (uct.uct_component_query(components[i], &attr) == UCS_OK)
             for (unsigned d = 0; d < domains; d++)
                 domain(report, components[i], mds[d].md_name, net, local, sizeof(net));
         free(mds);
     }
-    uct_release_component_list(components);
+    uct.uct_release_component_list(components);
     report_add(report, *net != '\0' ? FOUND_OK : FOUND_NOTE, "UCX, to other hosts",
                *net != '\0' ? "" : "jobs on this host alone need none; is a network interface up?", "%s",
                *net != '\0' ? net : "none");

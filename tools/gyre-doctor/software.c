@@ -6,11 +6,11 @@
 #include <hwloc.h>
 #include <sodium.h>
 #include <string.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/settings/settings.h"
+#include "comm/transport.h"
 
 static void required(report_t *report)
 {
@@ -20,11 +20,6 @@ static void required(report_t *report)
                good ? "" : "install the libhwloc that Gyre was built against, or build Gyre anew",
                "API %u.%u.%u, built against %s", api >> 16, api >> 8 & 0xff, api & 0xff, HWLOC_VERSION);
 
-    unsigned major, minor, release;
-    ucp_get_version(&major, &minor, &release);
-    good = major > 1 || (major == 1 && minor >= 13);
-    report_add(report, good ? FOUND_OK : FOUND_MISSING, "UCX", good ? "" : "Gyre needs UCX 1.13 or newer",
-               "%u.%u.%u", major, minor, release);
     report_add(report, FOUND_OK, "jansson", "", "%s", jansson_version_str());
     good = sodium_init() >= 0;
     report_add(report, good ? FOUND_OK : FOUND_MISSING, "libsodium",
@@ -32,6 +27,15 @@ static void required(report_t *report)
                sodium_version_string());
     unsigned xx = XXH_versionNumber();
     report_add(report, FOUND_OK, "xxHash", "", "%u.%u.%u", xx / 10000, xx / 100 % 100, xx % 100);
+}
+
+static void ucx(report_t *report)
+{
+    char text[300];
+    const int there = comm_transport_describe(comm_transport_find("ucx"), 0, text, sizeof(text)) == GYRE_OK;
+    report_add(report, there ? FOUND_OK : FOUND_NOTE, "UCX",
+               there ? "" : "only jobs on several hosts need it: apt install libucx0", "%s%s",
+               there ? "" : "cannot be loaded: ", text);
 }
 
 /* Looks for a library that Gyre's core does not link; calls its `function`, of type const char *(void). */
@@ -82,6 +86,7 @@ void look_at_software(report_t *report)
 {
     report->section = "Software";
     required(report);
+    ucx(report);
     optional(report, "OpenBLAS", "libopenblas.so.0", "openblas_get_config",
              "only training needs it: apt install libopenblas-dev");
     optional(report, "PMIx", "libpmix.so.2", "PMIx_Get_version",

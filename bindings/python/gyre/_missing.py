@@ -4,8 +4,6 @@ import re
 
 PACKAGES = {
     "libgyre": ("Gyre's library", "install it (make install-lib), or set LD_LIBRARY_PATH to its folder"),
-    "libucp": ("a library of UCX", "Debian: apt install libucx0"),
-    "libucs": ("a library of UCX", "Debian: apt install libucx0"),
     "libhwloc": ("a library of hwloc", "Debian: apt install libhwloc15"),
     "libsodium": ("a library of libsodium", "Debian: apt install libsodium23"),
     "libxxhash": ("a library of xxHash", "Debian: apt install libxxhash0"),

@@ -34,7 +34,7 @@ int glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_
     return GLOB_NOMATCH;
 }
 
-void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
+static void old_release(unsigned *major, unsigned *minor, unsigned *release)
 {
     *major = 1;
     *minor = 13;
@@ -111,5 +111,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_bridge),
                                        cmocka_unit_test(test_link_local)};
 
+    ucx_lib.ucp_get_version = old_release;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

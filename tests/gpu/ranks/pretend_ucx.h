@@ -6,29 +6,20 @@
 #ifndef TESTS_GPU_PRETEND_UCX_H
 #define TESTS_GPU_PRETEND_UCX_H
 
-#include <dlfcn.h>
-#include <string.h>
-#include <ucp/api/ucp.h>
-
 #include "base/device/device.h"
+#include "comm/ucx/ucx.h"
+#include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"
 
 static int rank;                     /* for the text of a failure */
 static int pretend, says_cuda;       /* emulated; and it knows CUDA memory */
 static unsigned long sent, received; /* messages that were declared to be in CUDA memory */
 
-#define NEXT(name, function)                       \
-    do {                                           \
-        void *next_ = dlsym(RTLD_NEXT, name);      \
-        MP_CHECK(next_ != NULL, "no %s", name);    \
-        memcpy(&(function), &next_, sizeof next_); \
-    } while (0)
+static ucx_calls_t real_ucx;
 
-ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
+static ucs_status_t pretend_query(ucp_context_h context, ucp_context_attr_t *attr)
 {
-    ucs_status_t (*next)(ucp_context_h, ucp_context_attr_t *);
-    NEXT("ucp_context_query", next);
-    const ucs_status_t status = next(context, attr);
+    const ucs_status_t status = real_ucx.ucp_context_query(context, attr);
     if (pretend && (attr->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES))
         attr->memory_types =
             UCS_BIT(UCS_MEMORY_TYPE_HOST) | (says_cuda ? (uint64_t)UCS_BIT(UCS_MEMORY_TYPE_CUDA) : 0);
@@ -48,28 +39,38 @@ static int is_cuda(const void *buffer, const ucp_request_param_t *param, ucp_req
     return said;
 }
 
-ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, size_t header_length,
-                                 const void *buffer, size_t count, const ucp_request_param_t *param)
+static ucs_status_ptr_t pretend_send(ucp_ep_h ep, unsigned id, const void *header, size_t header_length,
+                                     const void *buffer, size_t count, const ucp_request_param_t *param)
 {
-    ucs_status_ptr_t (*next)(ucp_ep_h, unsigned, const void *, size_t, const void *, size_t,
-                             const ucp_request_param_t *);
     ucp_request_param_t plain;
-    NEXT("ucp_am_send_nbx", next);
     if (is_cuda(buffer, param, &plain)) {
         MP_CHECK(param->flags & UCP_AM_SEND_FLAG_RNDV, "rank %d: not by rendezvous", rank);
         sent++;
     }
-    return next(ep, id, header, header_length, buffer, count, &plain);
+    return real_ucx.ucp_am_send_nbx(ep, id, header, header_length, buffer, count, &plain);
 }
 
-ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *data, void *buffer, size_t count,
-                                      const ucp_request_param_t *param)
+static ucs_status_ptr_t pretend_receive(ucp_worker_h worker, void *data, void *buffer, size_t count,
+                                        const ucp_request_param_t *param)
 {
-    ucs_status_ptr_t (*next)(ucp_worker_h, void *, void *, size_t, const ucp_request_param_t *);
     ucp_request_param_t plain;
-    NEXT("ucp_am_recv_data_nbx", next);
     received += (unsigned long)is_cuda(buffer, param, &plain);
-    return next(worker, data, buffer, count, &plain);
+    return real_ucx.ucp_am_recv_data_nbx(worker, data, buffer, count, &plain);
+}
+
+/* Before the first communicator. */
+static void pretend_ucx(void)
+{
+    char why[256];
+
+    pretend = gpu_is_emulated();
+    ucx_lock();
+    MP_CHECK(ucx_load(why, sizeof why), "%s", why);
+    ucx_unlock();
+    real_ucx = ucx_lib;
+    ucx_lib.ucp_context_query = pretend_query;
+    ucx_lib.ucp_am_send_nbx = pretend_send;
+    ucx_lib.ucp_am_recv_data_nbx = pretend_receive;
 }
 
 #endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/ucx/load.c: loads UCX. Nothing of Gyre is linked with it: most jobs run on one host and need none of
+ * it, it may not be there, and its libraries and what they do when they are loaded took half of the time that
+ * libgyre took. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/machine/library.h"
+#include "comm/ucx/ucx.h"
+
+ucx_calls_t ucx_lib;
+
+int ucx_load(char *why, size_t room)
+{
+    ucx_calls_t found;
+    const base_symbol_t symbols[] = {
+#define UCX_CALL(name) {#name, &found.name},
+#include "comm/ucx/calls.def"
+#undef UCX_CALL
+    };
+
+    if (ucx_is_loaded())
+        return 1;
+    /* Its libucs, too, where the loader looks for what a library needs. */
+    if (!base_library_load("libucp.so.0", symbols, sizeof symbols / sizeof *symbols, why, room))
+        return 0;
+    ucx_lib = found;
+    return 1;
+}
+
+void ucx_name_release(char *text, size_t bytes)
+{
+    unsigned major, minor, release;
+
+    ucx_lib.ucp_get_version(&major, &minor, &release);
+    snprintf(text, bytes, "%u.%u.%u", major, minor, release);
+}
+
+gyre_status_t ucx_describe(int part, char *text, size_t bytes)
+{
+    if (part > 0)
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "UCX has one part");
+    ucx_lock();
+    const int there = ucx_load(text, bytes);
+    if (there)
+        ucx_name_release(text, bytes);
+    ucx_unlock();
+    return there ? GYRE_OK : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "UCX cannot be loaded: %s", text);
+}
