@@ -318,5 +318,7 @@ size_t coll_direct_factor(const coll_tmp_ask_t *ask)
 {
     if (ask->op == COLL_REDUCE || coll_op_scans(ask->op))
         return (size_t)ask->n + 1;
-    return ask->op == COLL_GATHER || ask->op == COLL_SCATTER ? 0 : coll_plain_factor(ask);
+    if (ask->op == COLL_GATHER || ask->op == COLL_SCATTER)
+        return 0;
+    return ask->op == COLL_ALL_GATHER || ask->op == COLL_ALL_TO_ALL ? 1 : coll_plain_factor(ask);
 }

@@ -20,11 +20,10 @@ typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 typedef size_t coll_tmp_bound_t(const coll_tmp_ask_t *ask);
 coll_tmp_bound_t coll_ring_factor, coll_butterfly_factor, coll_direct_factor, coll_hierarchical_factor,
     coll_shared_factor, coll_bine_factor, coll_swing_factor, coll_leaves_factor;
-coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_butterfly_places, coll_hierarchical_places;
+coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_butterfly_places, coll_direct_places,
+    coll_hierarchical_places;
 /* That of most algorithms: a block for each level of a tree, and two; all blocks in one shot. */
 coll_tmp_bound_t coll_plain_factor;
-/* direct: broadcast only. */
-coll_tmp_bound_t coll_direct_places;
 
 /* shared: elements of TMP per peer for copies of a peer's data that a joint step adds; TMP ends with n - 1
  * such places. */

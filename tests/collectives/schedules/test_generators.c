@@ -196,6 +196,7 @@ static void test_tmp(void **state)
                               .chunk = CHUNK,
                               .fast = i & 1,
                               .one_shot = i & 2 && op == COLL_ALL_REDUCE,
+                              .place = (place_t)(i % PLACE_END),
                               .hosts = (hosts_t)(HOSTS_BLOCKS + i % 3),
                               .order = (order_t)(i / 4 % ORDER_END)};
             if (op < COLL_ALL_REDUCE || op == COLL_BARRIER || !sched_case_served(&c))
