@@ -132,6 +132,9 @@ static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plai
         MP_OK(call(op, in, out, count, root, scaled));
         if (turn == 0) {
             staged = staged_now(op);
+            MP_CHECK(op != COLL_BROADCAST || n == 2 || rank != root || !staged ||
+                         world->plans.last[op]->staging.out == 0,
+                     "a broadcast of %zu bytes: the root copies back what it has", bytes);
             memcpy(right, in_place ? in_at : out_at, watched);
         }
         MP_CHECK(in_place || memcmp(in, kept, bytes) == 0, "%s changed its input", coll_op_name(op));
