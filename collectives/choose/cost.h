@@ -34,8 +34,11 @@ typedef struct {
     /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes in small pages, within the cache */
-    size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
-    int cores;                 /* that the system would allow a process on the host */
+    /* The same and memcpy where no cache of the core holds these pages, nor what the kernel knows of them,
+     * while another core does the same. */
+    double cma_memory, copy_pages;
+    size_t cache_bytes; /* the working set of one core up to which the *_cache rates hold */
+    int cores;          /* that the system would allow a process on the host */
 
     double net_latency, net_rate; /* between hosts; 0: unknown */
 } coll_cost_t;
@@ -75,15 +78,15 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
 
 /* 1: a broadcast among n ranks surely takes less if the root copies it to memory that its peers can map, in
  * chunks that they read while a cache holds them, than if each looks up all of its pages by the kernel. The
- * root's own memory comes from beyond the caches. */
+ * root's own memory comes from beyond the caches either way. */
 static inline int coll_cost_stages_pay(const coll_cost_t *cost, int n)
 {
     const double surely = 0.75; /* of the kernel's time */
     if (n < 2 || cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->copy_memory <= 0 ||
-        cost->cma_rate <= 0)
+        cost->cma_memory <= 0)
         return 0;
     const double stage = 1 / cost->copy_memory + 1 / cost->peer_stage;
-    return 1 / cost->peer_cache + stage / (n - 1) < surely / cost->cma_rate;
+    return 1 / cost->peer_cache + stage / (n - 1) < surely / cost->cma_memory;
 }
 
 /* 1: a sum of any length among n ranks takes no more if all stage their vectors in one place, where peers

@@ -27,7 +27,7 @@
 enum {
     REGION = 16 << 20, /* of memory to work on: well beyond a second-level cache */
     SMALL = 128 << 10, /* well within one */
-    PAGED = 2 * SMALL, /* of it in small pages, as most of malloc's memory: the kernel looks up each */
+    PAGED = REGION,    /* in small pages, as most of malloc's memory: the kernel looks up each */
     GIVE_UP_NS = 30 * 1000 * 1000
 };
 
@@ -55,6 +55,8 @@ void coll_cost_builtin(coll_cost_t *out)
                          .total_memory = 32,
                          .cma_call = 600,
                          .cma_rate = 9,
+                         .cma_memory = 4,
+                         .copy_pages = 8,
                          .cache_bytes = l2 > 0 ? (size_t)l2 : (size_t)1 << 20,
                          .cores = cores > 0 ? (int)cores : 1};
 }
@@ -71,17 +73,22 @@ typedef struct {
 
 typedef enum { WORK_COPY, WORK_REDUCE, WORK_CMA } work_t;
 
+static void move_piece(work_t work, unsigned char *to, unsigned char *from, size_t bytes)
+{
+    struct iovec here = {to, bytes}, there = {from, bytes};
+    if (work == WORK_COPY)
+        coll_kernel_copy(to, from, bytes);
+    else if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != (ssize_t)bytes)
+        from[0] = 0; /* checked once before: cma_works */
+}
+
 static void work_once(work_t work, unsigned char *memory, size_t bytes)
 {
-    if (work == WORK_COPY) {
-        coll_kernel_copy(memory + bytes, memory, bytes);
-    } else if (work == WORK_REDUCE) { /* two inputs of half the bytes each */
+    if (work == WORK_REDUCE) { /* two inputs of half the bytes each */
         const void *from[2] = {memory, memory + bytes / 2};
         coll_kernel_reduce(GYRE_SUM, GYRE_FLOAT32, memory + bytes, from, 2, bytes / 2 / sizeof(float));
     } else {
-        struct iovec here = {memory + bytes, bytes}, there = {memory, bytes};
-        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != (ssize_t)bytes)
-            memory[0] = 0; /* checked once before: cma_works */
+        move_piece(work, memory + bytes, memory, bytes);
     }
     __asm__ volatile("" ::: "memory"); /* each time counts */
 }
@@ -133,7 +140,7 @@ static void measure_alone(bench_t *b, coll_cost_t *out)
     out->reduce_memory = (double)large / time_of(b, WORK_REDUCE, b->memory, large);
     if (!cma_works(b->memory))
         return;
-    unsigned char *const paged = b->memory + REGION;
+    unsigned char *const paged = b->memory + REGION + PAGED - 2 * SMALL; /* which fetch_rate does not time */
     double eight = time_of(b, WORK_CMA, paged, 8), block = time_of(b, WORK_CMA, paged, SMALL);
     out->cma_call = eight;
     if (block > eight)
@@ -142,7 +149,7 @@ static void measure_alone(bench_t *b, coll_cost_t *out)
 
 /* ---- what takes two ------------------------------------------------------------------------------------ */
 
-typedef enum { JOB_PONG, JOB_FILL, JOB_LOAD, JOB_TURN, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
+typedef enum { JOB_PONG, JOB_FILL, JOB_LOAD, JOB_TURN, JOB_FETCH, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
 
 /* Each word on a line of its own: a line's flight is what is measured. */
 typedef struct {
@@ -152,7 +159,8 @@ typedef struct {
     _Atomic uint32_t done;                /* orders carried out; release publishes what was written */
     _Atomic int stop;
     job_t job;
-    unsigned char *memory;
+    work_t work;                   /* JOB_FETCH */
+    unsigned char *memory, *paged; /* paged: JOB_FETCH: there it gets what it puts to memory */
     size_t bytes;
     int cpu, home; /* of the second thread, of the first */
 } pair_t;
@@ -189,6 +197,20 @@ static int await(pair_t *p, _Atomic uint32_t *word, uint32_t value, job_t how)
     return 1;
 }
 
+/* A quarter of PAGED in pieces, in an order that the processor does not foresee: STEP is odd. */
+enum { PIECE = 32 << 10, PIECES = PAGED / 4 / PIECE, STEP = 97 };
+_Static_assert((PIECES & (PIECES - 1)) == 0, "each piece once");
+
+/* Gets what lies at `from` in small pages, piece by piece, to the same place, which the cache holds. */
+static void fetch(work_t work, unsigned char *to, unsigned char *from, double *took)
+{
+    for (size_t i = 0; i < PIECES; i++) {
+        const base_time_t since = base_now();
+        move_piece(work, to, from + i * STEP % PIECES * PIECE, PIECE);
+        took[i] = (double)(base_now() - since + 1);
+    }
+}
+
 static void say(_Atomic uint32_t *word, uint32_t value, job_t how)
 {
     atomic_store_explicit(word, value, memory_order_release);
@@ -213,6 +235,9 @@ static void *second(void *arg)
             coll_kernel_copy(p->memory + REGION / 4, p->memory, p->bytes);
             if (job == JOB_TURN)
                 base_take(p->memory, p->bytes);
+        } else if (job == JOB_FETCH) {
+            double took[PIECES];
+            fetch(p->work, p->memory, p->paged, took);
         } else {
             if (job == JOB_YIELD)
                 bind_to(p->home);
@@ -316,6 +341,25 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, int takes, size_t byte
     return counts;
 }
 
+/* Rate of getting what lies in small pages at `from`, half of PAGED, on both cores at once. Once only: nobody
+ * has used it since it was prepared, so no cache holds it, nor what the kernel knows of its pages. The median
+ * of all pieces. */
+static double fetch_rate(bench_t *b, pair_t *p, work_t work, unsigned char *from)
+{
+    double took[PIECES], all = 0;
+    p->work = work;
+    p->memory = b->memory + REGION / 2;
+    p->paged = from + PAGED / 4;
+    give_order(p, JOB_FETCH);
+    fetch(work, b->memory, from, took);
+    await_done(p);
+    for (int i = 0; i < PIECES; i++)
+        all += took[i];
+    qsort(took, PIECES, sizeof *took, base_order_double);
+    note(b, all, took[PIECES / 2] * PIECES);
+    return PIECE / took[PIECES / 2];
+}
+
 static void measure_pair(bench_t *b, coll_cost_t *out)
 {
     pair_t *p = aligned_alloc(_Alignof(pair_t), sizeof *p);
@@ -338,6 +382,10 @@ static void measure_pair(bench_t *b, coll_cost_t *out)
         out->peer_stage = peer_rate(b, p, JOB_LOAD, 0, SMALL,
                                     base_min_size(2 * out->cache_bytes, REGION / 4) / SMALL + 2, 0.5);
         out->peer_memory = peer_rate(b, p, JOB_FILL, 0, REGION / 2, 1, 1);
+        unsigned char *const paged = b->memory + REGION;
+        out->copy_pages = fetch_rate(b, p, WORK_COPY, paged);
+        if (cma_works(b->memory))
+            out->cma_memory = fetch_rate(b, p, WORK_CMA, paged + PAGED / 2);
         give_order(p, JOB_END);
         pthread_join(thread, NULL);
     }
@@ -479,7 +527,7 @@ double coll_measure(double seconds, coll_cost_t *out)
     else
         cost.peer_cache = cost.peer_write = cost.peer_stage = cost.turn_write = cost.turn_load =
             cost.copy_cache,
-        cost.peer_memory = cost.copy_memory;
+        cost.peer_memory = cost.copy_pages = cost.copy_memory, cost.cma_memory = cost.cma_rate;
     if (b.ncpus > 1)
         measure_all(&b, &cost);
     else

@@ -41,6 +41,8 @@ const coll_cost_field_t coll_cost_fields[] = {
     FIELD(total_memory, "GB/s", 'd', "all cores together, read and written, beyond caches"),
     FIELD(cma_call, "ns", 'd', "a call of process_vm_readv"),
     FIELD(cma_rate, "GB/s", 'd', "what it copies, in small pages, within the cache"),
+    FIELD(cma_memory, "GB/s", 'd', "what it copies from small pages beyond the caches, on two cores at once"),
+    FIELD(copy_pages, "GB/s", 'd', "memcpy from small pages beyond the caches, on two cores at once"),
     FIELD(cache_bytes, "bytes", 'z', "of one core's second-level cache"),
     FIELD(cores, "", 'i', "that the system allowed the process that measured"),
     FIELD(net_latency, "ns", 'd', "between hosts; 0: unknown"),

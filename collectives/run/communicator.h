@@ -145,7 +145,8 @@ struct gyre_comm {
     gyre_plan_t *held; /* its persistent operations (collectives/api/persistent.c) */
     size_t held_bytes; /* of their schedules */
     coll_scratch_t scratch;
-    int unmapped;               /* in the last sum with a fine_cut a rank had memory that peers cannot map */
+    int unmapped; /* in the last sum with a fine_cut a rank had memory that peers cannot map */
+    coll_recent_t recent;
     uint32_t exchange_chain;    /* hash of all exchanges so far */
     coll_oneshot_run_t oneshot; /* of the head, if its plan is one; or of a blocking call without request */
 

@@ -116,7 +116,7 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
     if (st != GYRE_OK && !g->stages)
         return st;
     r->run.unstaged |= st != GYRE_OK; /* the kernel needs no scratch memory */
-    if ((r->plan->staging.in || r->plan->staging.out) && r->run.cut == coll_stage_cut(r->plan))
+    if ((r->run.staging->in || r->run.staging->out) && r->run.cut == coll_stage_cut(r->plan))
         stage(r);
     const int gives = coll_stage_gives(r);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
@@ -372,8 +372,10 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
 {
     if (r->plan->oneshot)
         return exchange_advance(r, moved);
-    if (r->run.segment == 0 && !r->run.started) /* all calls before this one have ended, here and elsewhere */
+    if (r->run.segment == 0 && !r->run.started) { /* all calls before have ended, here and elsewhere */
         r->run.cut = r->plan->fine_cut.n && r->comm->unmapped ? &r->plan->fine_cut : &r->plan->cut;
+        r->run.staging = coll_stage_choose(r);
+    }
     while (r->run.segment < r->run.cut->n) {
         coll_segment_t *g = segment_of(r);
         gyre_status_t st = r->run.started ? GYRE_OK : segment_start(r, g);

@@ -165,12 +165,12 @@ struct coll_plan {
     coll_cut_t fine_cut; /* of a long sum, if a rank's memory cannot be mapped; no segments: always `cut` */
     coll_segment_t *segments;
     uint32_t ndistinct;
-    size_t tmp_bytes;    /* largest of all segments, scaled input included */
-    size_t scaled_bytes; /* part of it that holds the scaled input (at its start) */
-    coll_staging_t staging;
-    int exact;  /* coll_shape_is_exact */
-    int inputs; /* of a reduction: ranks, or leaves of all ranks */
-    int busy;   /* a queued or running request uses it: must not be evicted */
+    size_t tmp_bytes;                     /* largest of all segments, scaled input included */
+    size_t scaled_bytes;                  /* part of it that holds the scaled input (at its start) */
+    coll_staging_t staging, staging_cold; /* cold: of buffers that are likely in no cache */
+    int exact;                            /* coll_shape_is_exact */
+    int inputs;                           /* of a reduction: ranks, or leaves of all ranks */
+    int busy;                             /* a queued or running request uses it: must not be evicted */
     base_arena_t arena;
 };
 
@@ -234,11 +234,21 @@ typedef struct {
     uint64_t bytes_sent, bytes_received, messages_sent;
 } coll_traffic_t;
 
+/* Inputs of the last calls for which plan->staging_cold is another one. */
+enum { COLL_RECENT = 16 };
+typedef struct {
+    const void *at[COLL_RECENT];
+    uint64_t when[COLL_RECENT]; /* `moved` after that call */
+    uint64_t moved;             /* bytes of all these calls' buffers */
+    uint32_t last, next;        /* the entry of the last call, and the one that is taken next */
+} coll_recent_t;
+
 /* The run of a plan: bound to buffers. */
 typedef struct {
     const char *in;
     char *out;
-    const char *staged_in; /* the running segment's copies in a window; NULL: none */
+    const coll_staging_t *staging; /* one of the plan's; set when the run starts */
+    const char *staged_in;         /* the running segment's copies in a window; NULL: none */
     char *staged_out;
     double scale;
     int unstaged;          /* 1: COLL_STAGE copies are left out */

@@ -4,7 +4,8 @@
  * more (GYRE_TUNE: a dear call), is staged through windows where rings are too short, and neither where the
  * kernel's way costs nothing. Every operation has the bits that it has in registered memory, at sizes around
  * the limits, at odd addresses and in place; what lies around the result, and inputs, stay. Chunks of a
- * broadcast go through windows where the kernel's pages are dear.
+ * broadcast go through windows where the kernel's pages are dear. Where only those beyond the caches are, an
+ * input is staged that no call has had of late.
  *
  * ranks: 2 3 4 8 */
 #include <string.h>
@@ -25,8 +26,9 @@ static int n, rank;
 
 /* What a machine costs, and where its memory of malloc goes. */
 typedef struct {
-    /* ns of the kernel's call; GB/s, of staging and of the kernel; GYRE_SHM_BUDGET of rings */
-    const char *name, *call, *stage, *rate, *budget;
+    /* ns of the kernel's call; GB/s, of staging and of the kernel, within the caches and beyond;
+     * GYRE_SHM_BUDGET of rings */
+    const char *name, *call, *stage, *rate, *memory, *budget;
     const char *turns; /* GB/s of messages whose lines receivers take */
     int staged, rings; /* -1: either */
     int chunks;        /* a root stages its chunks */
@@ -34,11 +36,12 @@ typedef struct {
 } machine_t;
 
 static const machine_t machines[] = {
-    {"a dear call", "1000000", "1", "1000", "4M", "1", -1, 1, 0, 0},
-    {"a dear call, lines are taken", "1000000", "1", "1000", "4M", "50", -1, 1, 0, 1},
-    {"a dear call, short rings", "1000000", "15", "1000", "128K", "50", 1, -1, 0, 1},
-    {"a call for nothing", "0.001", "15", "1000", "4M", "1", 0, 0, 0, 0},
-    {"dear pages", "1300", "15", "1", "4M", "1", -1, -1, 1, 0}};
+    {"a dear call", "1000000", "1", "1000", "1000", "4M", "1", -1, 1, 0, 0},
+    {"a dear call, lines are taken", "1000000", "1", "1000", "1000", "4M", "50", -1, 1, 0, 1},
+    {"a dear call, short rings", "1000000", "15", "1000", "1000", "128K", "50", 1, -1, 0, 1},
+    {"a call for nothing", "0.001", "15", "1000", "1000", "4M", "1", 0, 0, 0, 0},
+    {"dear pages", "1300", "15", "1", "1", "4M", "1", -1, -1, 1, 0},
+    {"dear pages beyond the caches", "0.001", "15", "1000", "1", "4M", "1", 0, 0, 1, 0}};
 
 /* Tunes the process before gyre_init. */
 static void tune(const machine_t *machine)
@@ -48,10 +51,11 @@ static void tune(const machine_t *machine)
     FILE *file = fopen(path, "w");
     MP_CHECK(file, "%s", path);
     fprintf(file,
-            "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate %s\ncost cache_bytes 8388608\n"
+            "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate %s\ncost cma_memory %s\n"
+            "cost copy_pages 1000\ncost cache_bytes 8388608\n"
             "cost peer_cache 40\ncost peer_write 10\ncost copy_memory 10\ncost turn_write %s\ncost turn_load "
             "%s\n",
-            machine->call, machine->stage, machine->rate, machine->turns, machine->turns);
+            machine->call, machine->stage, machine->rate, machine->memory, machine->turns, machine->turns);
     MP_CHECK(fclose(file) == 0, "%s", path);
     MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0 && setenv("GYRE_SHM_BUDGET", machine->budget, 1) == 0,
              "setenv");
@@ -237,6 +241,51 @@ static void turn_places(const machine_t *machine)
     free(out);
 }
 
+enum { SHORT = 16 << 10, LONG_INPUT = 512 << 10 }; /* elements */
+
+/* 1: a sum of this input was staged. */
+static int stages_sum(gyre_comm_t *comm, const float *in, float *out, size_t count)
+{
+    const int before = comm->scratch.staged;
+    MP_OK(gyre_all_reduce(in, out, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    for (size_t i = 0; i < count; i++)
+        MP_CHECK(out[i] == (float)n, "element %zu is %g", i, (double)out[i]);
+    return comm->scratch.staged > before;
+}
+
+/* Where the kernel's pages are dear beyond the caches only, an input is staged at its first call, and again
+ * after others that are more than a cache holds, or than are remembered. */
+static void recent_inputs(void)
+{
+    enum { OTHERS = COLL_RECENT };
+    float *in = malloc((OTHERS + 1) * SHORT * sizeof *in), *out = malloc(LONG_INPUT * sizeof *out),
+          *large = malloc(LONG_INPUT * sizeof *large);
+    gyre_comm_t *comm;
+    MP_CHECK(in && out && large, "no memory");
+    for (size_t i = 0; i < (OTHERS + 1) * SHORT; i++)
+        in[i] = 1;
+    for (size_t i = 0; i < LONG_INPUT; i++)
+        large[i] = 1;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "a new input was not staged");
+    MP_CHECK(stages_sum(comm, in, out, SHORT) == 0, "the last input was staged");
+    MP_CHECK(stages_sum(comm, in + SHORT, out, SHORT) == 1, "another input was not staged");
+    MP_CHECK(stages_sum(comm, in, out, SHORT) == 0, "the last input but one was staged");
+    for (int i = 0; i < 3; i++)
+        (void)stages_sum(comm, large, out, LONG_INPUT);
+    MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "an input was not staged after what fills a cache");
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    for (size_t i = 0; i <= OTHERS; i++)
+        (void)stages_sum(comm, in + i * SHORT, out, SHORT);
+    comm->scratch.staged = 0;
+    MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "an input was not staged after %d others", OTHERS);
+    MP_OK(gyre_comm_destroy(comm));
+    free(large);
+    free(out);
+    free(in);
+}
+
 /* Staged blocks that one peer alone reads have a zero in each line afterwards, if receivers take lines; a
  * rank's own block, and blocks that several read, have what was staged. Returns 0 if a peer has taken
  * none: it could not map the window in time, and read by the kernel. */
@@ -390,6 +439,8 @@ int main(void)
         MP_CHECK(comm_peer_memory_all(world->group), "ranks of this host cannot read each other's memory");
         compare_all(&machines[m]);
         turn_places(&machines[m]);
+        if (strcmp(machines[m].rate, machines[m].memory) != 0)
+            recent_inputs();
         for (size_t o = 0; o < sizeof given / sizeof *given; o++) {
             int taken = 0;
             for (int tries = 0; tries < 10 && !taken; tries++)

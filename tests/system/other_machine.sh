@@ -13,7 +13,7 @@ machine() { # NAME COST...: a file of a machine that is as others are, but for t
         echo 'gyre-tune 1'
         for cost in 'call 90' 'step 20' 'line 60' 'message 130' 'yield 800' 'wake 5000' 'copy_cache 30' 'copy_memory 9' \
             'reduce_cache 50' 'reduce_memory 14' 'peer_cache 12' 'peer_memory 9' 'peer_write 10' 'peer_stage 15' 'total_memory 32' \
-            'cma_call 600' 'cma_rate 9' 'cache_bytes 1048576' "$@"; do
+            'cma_call 600' 'cma_rate 9' 'cma_memory 4' 'copy_pages 8' 'cache_bytes 1048576' "$@"; do
             echo "cost $cost"
         done
     } >"$W/$name"

@@ -162,7 +162,7 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const coll_shape_t *s = &p->shape;
     const coll_cost_t *cost = &comm->tune->cost;
     size_t in, out;
-    p->staging = (coll_staging_t){0};
+    p->staging = p->staging_cold = (coll_staging_t){0};
     if (!comm_peer_memory_all(comm->group) || strcmp(base_setting_string(SET_SHM_COPY), "auto") != 0)
         return;
     p->staging.chunks =
@@ -186,12 +186,55 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     if ((double)places * comm->n > CACHES * (double)cost->cache_bytes)
         return;
     const double volume = reach.got > reach.sent ? reach.got : reach.sent;
-    const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
-    const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
+    const double calls = (reach.receives > reach.sends ? reach.receives : reach.sends) * call_of(comm);
+    const double ring = reach.ring / coll_cost_ring_write(cost), sure = joint ? 1 : SURELY;
     const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
+    p->staging_cold = p->staging;
     const double staged = staged_ns(cost, p, (double)in, (double)out, shared, beyond);
-    if (staged < (joint ? 1 : SURELY) * (kernel + reach.ring / coll_cost_ring_write(cost)))
+    if (staged < sure * (calls + volume / cost->cma_rate + ring))
         p->staging.in = in, p->staging.out = out, p->staging.ns = staged;
+    /* This rank brings to the cache what else the kernel or a ring would, its own part apart from that. A
+     * copy that the cache does not hold is as `beyond`. */
+    const double copied = (double)(in + out), fetched = volume + reach.ring;
+    const double moved = copied < fetched ? copied : fetched;
+    const int too_long = is_moved(comm, s->op) && in > cost->cache_bytes;
+    const double cold =
+        staged_ns(cost, p, (double)in, (double)out, shared, too_long) + moved / cost->copy_pages;
+    if (cold < sure * (calls + volume / cost->cma_memory + ring + reach.ring / cost->copy_pages))
+        p->staging_cold.in = in, p->staging_cold.out = out, p->staging_cold.ns = cold;
+}
+
+/* Notes a call with this input, of so many bytes altogether. 1: an earlier one had it, and what passed since
+ * through calls fits a second-level cache. */
+static int see_input(coll_recent_t *recent, const void *in, size_t bytes, size_t cache)
+{
+    uint32_t i = recent->last;
+    if (recent->at[i] != in)
+        for (i = 0; i < COLL_RECENT && recent->at[i] != in; i++) {
+        }
+    const int known = i < COLL_RECENT;
+    if (!known) {
+        i = recent->next;
+        recent->next = (i + 1) % COLL_RECENT;
+    }
+    const int fits = known && recent->moved - recent->when[i] <= cache;
+    recent->moved += bytes;
+    recent->at[i] = in;
+    recent->when[i] = recent->moved;
+    recent->last = i;
+    return fits;
+}
+
+const coll_staging_t *coll_stage_choose(const gyre_request_t *r)
+{
+    const coll_plan_t *p = r->plan;
+    gyre_comm_t *comm = r->comm;
+    size_t in, out;
+    if (p->staging_cold.in == p->staging.in && p->staging_cold.out == p->staging.out)
+        return &p->staging;
+    extents(p, comm->rank, (size_t)comm->n, &in, &out);
+    return see_input(&comm->recent, r->run.in, in + out, comm->tune->cost.cache_bytes) ? &p->staging
+                                                                                       : &p->staging_cold;
 }
 
 static int in_window(const void *buffer, size_t bytes)
@@ -222,7 +265,7 @@ static size_t segment_bytes(const gyre_request_t *r, size_t all)
 
 coll_staging_t coll_stage_needs(const gyre_request_t *r)
 {
-    coll_staging_t needs = r->plan->staging;
+    coll_staging_t needs = *r->run.staging;
     const size_t begin = segment_begin(r);
     needs.in = segment_bytes(r, needs.in);
     needs.out = segment_bytes(r, needs.out);
@@ -262,6 +305,6 @@ int coll_stage_gives(const gyre_request_t *r)
 void coll_stage_end(gyre_request_t *r)
 {
     if (r->run.staged_out)
-        memcpy(r->run.out + segment_begin(r), r->run.staged_out, segment_bytes(r, r->plan->staging.out));
+        memcpy(r->run.out + segment_begin(r), r->run.staged_out, segment_bytes(r, r->run.staging->out));
     r->run.staged_in = r->run.staged_out = NULL;
 }

@@ -110,11 +110,11 @@ static void test_chunks(void **state)
     facts.cost.peer_cache = 30;
     facts.cost.peer_stage = 15;
     facts.cost.cache_bytes = 1 << 20;
-    facts.cost.cma_rate = 10;
+    facts.cost.cma_memory = 10;
     assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
     assert_int_equal(choice.algo, COLL_DIRECT);
     assert_int_equal(choice.chunk * ESIZE, 256 << 10);
-    facts.cost.cma_rate = 100;
+    facts.cost.cma_memory = 100;
     assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
     assert_int_equal(choice.chunk, args.count);
     facts.chunk = 64 << 10;
@@ -141,6 +141,7 @@ static void test_no_traps(void **state)
                         facts.cost.peer_write = 10;
                         facts.cost.peer_stage = 15;
                         facts.cost.cma_rate = 10;
+                        facts.cost.cma_memory = 10;
                     }
                     feclearexcept(FE_ALL_EXCEPT);
                     assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
