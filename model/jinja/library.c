@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/jinja/library.c: filters, tests, functions, and what they have in common. Methods: methods.c. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,7 +258,7 @@ static jinja_value_t filter_int(jinja_run_t *run, jinja_value_t value, jinja_arg
     const int64_t usual = jinja_number_argument(run, with, 0, "default", 0);
     if (jinja_is_number(value))
         return jinja_int(value.number);
-    if (value.kind == VALUE_REAL && (value.real >= 0x1p63 || value.real < -0x1p63))
+    if (value.kind == VALUE_REAL && fabs(value.real) >= 0x1p63)
         return jinja_fail(run, "the filter int: a number is beyond 2^63");
     if (value.kind == VALUE_REAL)
         return jinja_int((int64_t)value.real);

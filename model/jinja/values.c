@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/jinja/values.c: texts, lists and maps, and what Python says of them: truth, equality, str(). */
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,7 @@ static jinja_value_t real_text(jinja_run_t *run, double value)
     int digits = 0;
     if (!text)
         return JINJA_UNDEFINED;
-    if (value >= 0x1p63 || value <= -0x1p63) /* 1e20, or an integer that lost digits (base/text/json.h) */
+    if (fabs(value) >= 0x1p63) /* 1e20, or an integer that lost digits (base/text/json.h) */
         return jinja_fail(run, "a number beyond 2^63 is taken for a text, which is not supported");
     do
         snprintf(text, BYTES, "%.*e", digits, value);
