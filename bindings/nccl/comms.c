@@ -211,8 +211,11 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
     if (aborted)
         (void)gyre_comm_abort(comm->gyre, name);
     comm->magic = 0; /* a thread that is busy from here on sees it */
+    if (aborted)
+        shim_fallback_close(comm, 1); /* ends a call that waits in the other library, too */
     wait_for_others(comm);
-    shim_fallback_close(comm, aborted);
+    if (!aborted)
+        shim_fallback_close(comm, 0);
     gyre_status_t st = GYRE_OK;
     if (comm->team || comm->gyre != comm->job->world)
         st = gyre_comm_destroy(comm->gyre);

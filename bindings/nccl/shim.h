@@ -166,6 +166,7 @@ ncclResult_t shim_window_buffer(ncclComm_t comm, ncclWindow_t window, void **buf
 /* fallback.c. Makes the other library's communicator for these n, which are all ranks of one communicator in
  * this process; nothing without GYRE_NCCL_FALLBACK. */
 ncclResult_t shim_fallback_open(ncclComm_t *comms, int n);
+/* Once. Ends the other library's communicator; aborted: also its calls that other threads are in. */
 void shim_fallback_close(ncclComm_t comm, int aborted);
 
 #endif

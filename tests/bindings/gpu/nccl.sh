@@ -100,6 +100,11 @@ rank 1 ends
 rank 1 of 3 signals 2 by x
 rank 2 ends
 rank 2 of 3 signals 0 by x"
+GYRE_NCCL_FALLBACK=$W/other.so job processes aborts_window 3
+want "an abort while the other library waits" 0
+sorted_is "each is aborted once" "rank 0 ends
+rank 1 ends
+rank 2 ends"
 GYRE_NCCL_FALLBACK=$W/none.so run "$P/first"
 want "no such file" 1 'GYRE_NCCL_FALLBACK=.*none.so: .*cannot open.*: name a file of NCCL, or take it back'
 GYRE_NCCL_FALLBACK=$W/none.so run "$P/refused"

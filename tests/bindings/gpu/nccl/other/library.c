@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bindings/gpu/nccl/other/library.c: stands for the library of GYRE_NCCL_FALLBACK: it makes
- * communicators, and sends one kind of message, which it prints. */
+ * communicators, and sends one kind of message, which it prints. A window waits until the communicator is
+ * aborted. */
 #include <nccl.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <threads.h>
 
 struct ncclComm {
     int rank, n;
     char id;
+    atomic_int aborted;
 };
 ncclResult_t ncclSignal(int peer, int signal, int ctx, unsigned flags, ncclComm_t comm, cudaStream_t stream);
 
@@ -27,7 +31,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
     ncclComm_t made = malloc(sizeof *made);
-    *made = (struct ncclComm){rank, nranks, id.internal[0]};
+    *made = (struct ncclComm){.rank = rank, .n = nranks, .id = id.internal[0]};
     *comm = made;
     return ncclSuccess;
 }
@@ -37,6 +41,24 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     printf("rank %d ends\n", comm->rank);
     free(comm);
     return ncclSuccess;
+}
+
+/* Not freed: a thread may be in ncclCommWindowRegister. */
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    if (atomic_exchange(&comm->aborted, 1))
+        printf("rank %d is aborted twice\n", comm->rank);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
+                                    int flags)
+{
+    const struct timespec pause = {.tv_nsec = 1000 * 1000};
+    (void)buffer, (void)size, (void)window, (void)flags;
+    while (!atomic_load(&comm->aborted))
+        thrd_sleep(&pause, NULL);
+    return ncclRemoteError;
 }
 
 ncclResult_t ncclGroupStart(void)
