@@ -33,6 +33,13 @@ ncclResult_t shim_fail(ncclResult_t result, const char *format, ...)
     return result;
 }
 
+void shim_warn(const char *text)
+{
+    const char *log = getenv("GYRE_LOG");
+    if (!log || (strcmp(log, "none") != 0 && strcmp(log, "error") != 0))
+        (void)fprintf(stderr, "libgyre-nccl: warning: %s\n", text);
+}
+
 static ncclResult_t result_of(gyre_status_t status)
 {
     switch (status) {

@@ -9,7 +9,6 @@
 #include "bindings/nccl/shim.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,12 +30,10 @@ static struct shim_id *ids; /* with the jobs and counts: under the lock */
 static void warn_of_address(void)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
-    const char *address = getenv("NCCL_COMM_ID"), *log = getenv("GYRE_LOG");
-    if (!address || !*address || (log && (strcmp(log, "none") == 0 || strcmp(log, "error") == 0)))
-        return;
-    if (!atomic_flag_test_and_set(&warned))
-        (void)fprintf(stderr, "libgyre-nccl: warning: NCCL_COMM_ID has no effect, since an address holds no "
-                              "secret: give all ranks the id that rank 0 makes\n");
+    const char *address = getenv("NCCL_COMM_ID");
+    if (address && *address && !atomic_flag_test_and_set(&warned))
+        shim_warn("NCCL_COMM_ID has no effect, since an address holds no secret: give all ranks the id that "
+                  "rank 0 makes");
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)

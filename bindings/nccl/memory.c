@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+enum { ROOM = 256 }; /* registrations that a communicator of Gyre can have */
+
 struct ncclWindow_vidmem {
     ncclComm_t comm;
     void *buffer;
@@ -69,6 +71,19 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 }
 SHIM_API(ncclCommDeregister);
 
+/* The same on all ranks: they register and deregister in one order. */
+static int has_room(ncclComm_t comm)
+{
+    if (comm->registered < ROOM)
+        return 1;
+    if (!comm->warned_full)
+        shim_warn(
+            "ncclCommWindowRegister: the communicator has 256 windows, and further ones have no effect: "
+            "make windows of larger pieces of memory");
+    comm->warned_full = 1;
+    return 0;
+}
+
 ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window, int flags)
 {
     if (!buffer || !size || !window)
@@ -78,14 +93,15 @@ ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, nc
         return shim_fail(ncclSystemError, "ncclCommWindowRegister: no memory for a window");
     made->comm = comm;
     made->buffer = buffer;
-    if (flags & NCCL_WIN_COLL_SYMMETRIC && !(comm->job && comm->job->several)) {
+    if (flags & NCCL_WIN_COLL_SYMMETRIC && !(comm->job && comm->job->several) && has_room(comm)) {
         shim_relaxed_t relaxed = shim_relax();
         const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
         shim_relax_end(&relaxed);
-        if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED && st != GYRE_ERR_NO_MEMORY) {
+        if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
             free(made);
             return shim_status("ncclCommWindowRegister", st);
         }
+        comm->registered += made->registration != NULL;
     }
     *window = made;
     return ncclSuccess;
@@ -98,6 +114,7 @@ ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window)
     if (window->comm != comm)
         return shim_fail(ncclInvalidArgument,
                          "ncclCommWindowDeregister: the window is of another communicator");
+    comm->registered -= window->registration != NULL;
     shim_relaxed_t relaxed = shim_relax();
     const gyre_status_t st =
         window->registration ? gyre_comm_deregister_cuda(comm->gyre, window->registration) : GYRE_OK;

@@ -50,6 +50,8 @@ struct ncclComm {
     size_t turns;    /* of the group that runs: its collectives counted so far */
     shim_scale_t *scales;
     int nscales;
+    int registered;  /* windows that are registrations of Gyre */
+    int warned_full; /* that further windows have no effect */
     ncclComm_t real; /* of the library of GYRE_NCCL_FALLBACK; NULL: none */
 };
 #define SHIM_MAGIC 0x6779726eu
@@ -106,6 +108,8 @@ ncclResult_t shim_fail(ncclResult_t result, const char *format, ...) __attribute
 ncclResult_t shim_status(const char *name, gyre_status_t status);
 ncclResult_t shim_cuda(const char *name, const char *call, cudaError_t error);
 enum { SHIM_TEXT = 1024 };
+/* Logs a warning, unless GYRE_LOG is none or error. */
+void shim_warn(const char *text);
 /* An error of another thread, which has been logged. */
 ncclResult_t shim_repeat(ncclResult_t result, const char text[SHIM_TEXT]);
 /* No memory for a communicator. */

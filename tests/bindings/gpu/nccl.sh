@@ -74,6 +74,10 @@ check "nothing on stderr" [ ! -s "$W/err" ]
 GYRE_CUDA_PATH=staged job processes windows 2
 want "windows that no peer can read" 0
 check "one line from each rank, not for each window" [ "$(grep -c 'no peer would read' "$W/err")" = 2 ]
+job processes many_windows 2
+want "more windows than there is room for" 0
+check "one warning from each rank, and no error: $(head -3 "$W/err")" \
+    [ "$(grep -c 'warning: ncclCommWindowRegister: .* 256 ' "$W/err")-$(wc -l <"$W/err")" = 2-2 ]
 EMULATED_DEVICES=1 job processes foreign 2
 want "windows of memory that cannot be shared" 0
 check "a line for each of them: $(cat "$W/err")" [ "$(grep -c 'rank 0: .*cannot be shared' "$W/err")" = 2 ]

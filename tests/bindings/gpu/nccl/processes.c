@@ -294,6 +294,22 @@ static void windows(void)
     }
 }
 
+/* More windows than a communicator has room for: those beyond have no effect, until others are gone. */
+static void many_windows(void)
+{
+    enum { BYTES = 8192, ROOM = 256, MANY = ROOM + 3 };
+    static ncclWindow_t window[MANY];
+    void *buffer;
+    NCCL(ncclMemAlloc(&buffer, BYTES));
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclCommWindowRegister(comm, buffer, BYTES, &window[i], NCCL_WIN_COLL_SYMMETRIC));
+    NCCL(ncclCommWindowDeregister(comm, window[0]));
+    NCCL(ncclCommWindowRegister(comm, buffer, BYTES, &window[0], NCCL_WIN_COLL_SYMMETRIC));
+    for (int i = 0; i < MANY; i++)
+        NCCL(ncclCommWindowDeregister(comm, window[i]));
+    NCCL(ncclMemFree(buffer));
+}
+
 /* Two ranks on one device. A window of the other process's memory, which cannot be shared again, has no
  * effect, and the next window is registered all the same: the third one is refused as the first. */
 static void foreign(void)
@@ -510,6 +526,7 @@ int main(int argc, char **argv)
                  {"mixed", mixed},
                  {"captures", captures},
                  {"windows", windows},
+                 {"many_windows", many_windows},
                  {"foreign", foreign},
                  {"dead", dead},
                  {"shrinks", shrinks},
