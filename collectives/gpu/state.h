@@ -18,6 +18,8 @@ typedef enum {
     COLL_CUDA_STAGED     /* through pinned host memory and the host's collectives */
 } coll_cuda_path_t;
 
+enum { COLL_CUDA_CAPTURES = 8 /* that may take turns on a communicator */ };
+
 typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* collectives/gpu/through/proxy.h */
 typedef struct coll_cuda_mail coll_cuda_mail_t;   /* collectives/gpu/mail/peer.c */
 typedef struct coll_cuda_wire coll_cuda_wire_t;   /* collectives/gpu/through/wire.c */
@@ -43,16 +45,19 @@ struct coll_cuda {
     int device;
     coll_cuda_place_t *places; /* [n]; NULL: of a team, which knows its devices */
     coll_cuda_path_t path;
-    char why[400];              /* this path */
-    cudaStream_t stream;        /* of ordinary calls */
-    cudaEvent_t newest;         /* after the newest operation, */
-    cudaStream_t on;            /* which is on that stream, */
-    _Atomic int any;            /* if there is one; the guard looks, too */
-    cudaEvent_t captured;       /* after the newest captured operation, */
-    unsigned long long capture; /* in that capture */
-    int ended;                  /* coll_cuda_end */
-    int stuck;                  /* a stream will not end: what it may still use is never freed */
-    cudaEvent_t *events;        /* of requests, to be used again: [spare_events] */
+    char why[400];       /* this path */
+    cudaStream_t stream; /* of ordinary calls */
+    cudaEvent_t newest;  /* after the newest operation, */
+    cudaStream_t on;     /* which is on that stream, */
+    _Atomic int any;     /* if there is one; the guard looks, too */
+    struct {
+        unsigned long long id;
+        cudaEvent_t newest;         /* after the newest operation in it */
+    } captures[COLL_CUDA_CAPTURES]; /* the last that have had operations */
+    unsigned begun;                 /* captures that have had a place there */
+    int ended;                      /* coll_cuda_end */
+    int stuck;                      /* a stream will not end: what it may still use is never freed */
+    cudaEvent_t *events;            /* of requests, to be used again: [spare_events] */
     int spare_events;
     size_t events_room;
     coll_cuda_board_t *board; /* pinned, owned */

@@ -258,6 +258,40 @@ static void captured_on_two_streams(void **state)
     close_team();
 }
 
+/* Captures that take turns on a communicator: each one's second call comes after its own first one. */
+static void captures_in_turns(void **state)
+{
+    enum { CAPTURES = 3 };
+    static const int devices[2] = {0, 1};
+    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
+    cudaStream_t stream[CAPTURES], branch[CAPTURES];
+    cudaEvent_t fork;
+    cudaGraph_t graph;
+    (void)state;
+    open_team(2, devices);
+    assert_cuda(cudaSetDevice(0));
+    assert_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    for (int i = 0; i < CAPTURES; i++) {
+        assert_cuda(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+        assert_cuda(cudaStreamCreateWithFlags(&branch[i], cudaStreamNonBlocking));
+        assert_cuda(cudaStreamBeginCapture(stream[i], cudaStreamCaptureModeThreadLocal));
+        assert_cuda(cudaEventRecord(fork, stream[i]));
+        assert_cuda(cudaStreamWaitEvent(branch[i], fork, 0));
+        assert_gyre(
+            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], branch[i]));
+    }
+    for (int i = 0; i < CAPTURES; i++) {
+        assert_gyre(
+            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], stream[i]));
+        assert_cuda(cudaStreamEndCapture(stream[i], &graph));
+        assert_cuda(cudaGraphDestroy(graph));
+        assert_cuda(cudaStreamDestroy(stream[i]));
+        assert_cuda(cudaStreamDestroy(branch[i]));
+    }
+    assert_cuda(cudaEventDestroy(fork));
+    close_team();
+}
+
 /* Staged, and one thread calls for both ranks: some hundred calls of the first one wait for the second's. An
  * error ends more of them. */
 static void staged_calls_ahead(void **state)
@@ -347,6 +381,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(launches_of_waiting_streams),
         cmocka_unit_test(captured_on_one_rank),
         cmocka_unit_test(captured_on_two_streams),
+        cmocka_unit_test(captures_in_turns),
         cmocka_unit_test(staged_calls_ahead),
         cmocka_unit_test(created_while_a_stream_works),
     };

@@ -124,13 +124,23 @@ static gyre_status_t capture_of(cudaStream_t stream, unsigned long long *id)
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamGetCaptureInfo(%p)", (void *)stream);
 }
 
+/* The place of a capture that has had operations; -1: it has none. No capture has the number 0. */
+static int find_capture(const coll_cuda_t *c, unsigned long long id)
+{
+    for (int i = 0; i < COLL_CUDA_CAPTURES; i++)
+        if (c->captures[i].id == id)
+            return i;
+    return -1;
+}
+
 static gyre_status_t follow_captured(const coll_cuda_t *c, cudaStream_t stream)
 {
     unsigned long long id = 0;
     gyre_status_t st = capture_of(stream, &id);
-    if (st != GYRE_OK || id != c->capture)
+    const int at = find_capture(c, id);
+    if (st != GYRE_OK || at < 0)
         return st;
-    cudaError_t rc = cudaStreamWaitEvent(stream, c->captured, 0);
+    cudaError_t rc = cudaStreamWaitEvent(stream, c->captures[at].newest, 0);
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
 }
 
@@ -147,11 +157,19 @@ gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturin
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
 }
 
+/* A capture that has no place takes that of the one that has had its own for longest. */
 static gyre_status_t note_captured(coll_cuda_t *c, cudaStream_t stream)
 {
-    cudaError_t rc = cudaEventRecord(c->captured, stream);
-    return rc == cudaSuccess ? capture_of(stream, &c->capture)
-                             : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
+    unsigned long long id = 0;
+    gyre_status_t st = capture_of(stream, &id);
+    if (st != GYRE_OK)
+        return st;
+    int at = find_capture(c, id);
+    if (at < 0)
+        at = (int)(c->begun++ % COLL_CUDA_CAPTURES);
+    c->captures[at].id = id;
+    cudaError_t rc = cudaEventRecord(c->captures[at].newest, stream);
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
 }
 
 static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
@@ -249,8 +267,9 @@ void coll_cuda_drop_events(coll_cuda_t *c)
     free(c->events);
     if (c->newest)
         (void)cudaEventDestroy(c->newest);
-    if (c->captured)
-        (void)cudaEventDestroy(c->captured);
+    for (int i = 0; i < COLL_CUDA_CAPTURES; i++)
+        if (c->captures[i].newest)
+            (void)cudaEventDestroy(c->captures[i].newest);
 }
 
 static void give_up(gyre_comm_t *comm, gyre_request_t *r)

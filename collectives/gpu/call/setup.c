@@ -73,8 +73,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaStreamCreateWithFlags on device %d", c->device);
     rc = cudaEventCreateWithFlags(&c->newest, cudaEventDisableTiming);
-    if (rc == cudaSuccess)
-        rc = cudaEventCreateWithFlags(&c->captured, cudaEventDisableTiming);
+    for (int i = 0; i < COLL_CUDA_CAPTURES && rc == cudaSuccess; i++)
+        rc = cudaEventCreateWithFlags(&c->captures[i].newest, cudaEventDisableTiming);
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaEventCreateWithFlags on device %d", c->device);
     rc = cudaHostAlloc((void **)&c->board, sizeof *c->board, cudaHostAllocPortable | cudaHostAllocMapped);
