@@ -301,8 +301,11 @@ const jinja_text_t *jinja_string(jinja_run_t *run, jinja_value_t value)
 /* Bytes of the character at text[at]; what is not UTF-8 is one. */
 static size_t character(const jinja_text_t *text, size_t at)
 {
+    const unsigned char *first = (const unsigned char *)text->text + at;
     uint32_t c;
-    const size_t n = base_utf8_decode((const unsigned char *)text->text + at, text->bytes - at, &c);
+    if (*first < 0x80) /* most are, and a text may have millions */
+        return 1;
+    const size_t n = base_utf8_decode(first, text->bytes - at, &c);
     return n > 0 ? n : 1;
 }
 
