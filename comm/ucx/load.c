@@ -64,14 +64,32 @@ void ucx_name_release(char *text, size_t bytes)
     snprintf(text, bytes, "%u.%u.%u", major, minor, release);
 }
 
+int ucx_is_older(char *text, size_t bytes)
+{
+    unsigned major, minor, release;
+
+    ucx_lib.ucp_get_version(&major, &minor, &release);
+    if (major > UCP_API_MAJOR || (major == UCP_API_MAJOR && minor >= UCP_API_MINOR))
+        return 0;
+    snprintf(text, bytes, "UCX %u.%u.%u is older than the %u.%u that Gyre was built with", major, minor,
+             release, UCP_API_MAJOR, UCP_API_MINOR);
+    return 1;
+}
+
 gyre_status_t ucx_describe(int part, char *text, size_t bytes)
 {
+    char why[256];
+    int good = 0;
+
     if (part > 0)
         return gyre_fail_quiet(GYRE_ERR_INVALID, "UCX has one part");
     ucx_lock();
-    const int there = ucx_load(text, bytes);
-    if (there)
+    if (!ucx_load(why, sizeof why)) {
+        snprintf(text, bytes, "cannot be loaded: %s", why);
+    } else if (!ucx_is_older(text, bytes)) {
         ucx_name_release(text, bytes);
+        good = 1;
+    }
     ucx_unlock();
-    return there ? GYRE_OK : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "UCX cannot be loaded: %s", text);
+    return good ? GYRE_OK : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "UCX: %s", text);
 }

@@ -125,6 +125,9 @@ static inline int ucx_is_loaded(void)
 }
 /* text: [bytes] such as 1.13.1. UCX is loaded. */
 void ucx_name_release(char *text, size_t bytes);
+/* 1: it is older than the headers, of which UCX itself warns and goes on; text: [bytes] says so. UCX is
+ * loaded. */
+int ucx_is_older(char *text, size_t bytes);
 gyre_status_t ucx_describe(int part, char *text, size_t bytes); /* for comm_ucx */
 
 /* comm/ucx/config.c. piece: bytes of the longest piece that this process's UCX sends, and takes, over TCP;

@@ -299,9 +299,11 @@ static gyre_status_t start_worker(uint32_t piece)
     stop_worker();
     return gyre_fail(
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
-        "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
-        "may lock) and at ulimit -n, and run with UCX_LOG_LEVEL=info",
-        ucx_lib.ucs_status_string(status));
+        "UCX could not be started: %s; %s", ucx_lib.ucs_status_string(status),
+        ucx_is_older(why, sizeof why)
+            ? why
+            : "look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA may lock) and at "
+              "ulimit -n, and run with UCX_LOG_LEVEL=info");
 }
 
 /* ---- groups -------------------------------------------------------------------------------------------- */

@@ -32,10 +32,17 @@ static void required(report_t *report)
 static void ucx(report_t *report)
 {
     char text[300];
-    const int there = comm_transport_describe(comm_transport_find("ucx"), 0, text, sizeof(text)) == GYRE_OK;
-    report_add(report, there ? FOUND_OK : FOUND_NOTE, "UCX",
-               there ? "" : "only jobs on several hosts need it: apt install libucx0", "%s%s",
-               there ? "" : "cannot be loaded: ", text);
+    const int number = comm_transport_find("ucx");
+    const int needed = comm_transport_find(base_setting_string(SET_TRANSPORT)) == number;
+
+    if (comm_transport_describe(number, 0, text, sizeof(text)) == GYRE_OK)
+        report_add(report, FOUND_OK, "UCX", "", "%s", text);
+    else if (needed)
+        report_add(report, FOUND_MISSING, "UCX", "GYRE_TRANSPORT=ucx needs it: apt install libucx0", "%s",
+                   text);
+    else
+        report_add(report, FOUND_NOTE, "UCX", "only jobs on several hosts need it: apt install libucx0", "%s",
+                   text);
 }
 
 /* Looks for a library that Gyre's core does not link; calls its `function`, of type const char *(void). */
