@@ -42,8 +42,10 @@ static struct {
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
 /* exit() while other threads use UCX: they stop at the lock, since UCX's own destructors come next: those of
- * a library that was loaded later. Not for long where exit was called in the middle of UCX. See at_exit in
- * collectives/api/world.c. */
+ * libraries that were loaded later. Not for long where exit was called in the middle of UCX. See at_exit in
+ * collectives/api/world.c. If the program started UCX before it loaded libgyre, as mpi4py may, UCX's come
+ * first, and such threads may crash: a handler of atexit would precede them, but also the program's own
+ * handlers, which may still call gyre_finalize or wait for threads that use UCX. */
 __attribute__((destructor(101))) static void stop_at_exit(void)
 {
     struct timespec until;
