@@ -76,7 +76,7 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
 enum { STAGED_ONCE = 16 };
 
 /* Scratch memory to which staged copies of `bytes` may go, from `own` on, and its end; or 0. A repeated call
- * allocates nothing: the room is there from the first call on. */
+ * allocates nothing: the room is there from the first call on, but for cold inputs (coll_stage_choose). */
 static size_t stage_room(gyre_comm_t *comm, size_t own, size_t bytes)
 {
     coll_scratch_t *scratch = &comm->scratch;

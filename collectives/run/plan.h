@@ -168,6 +168,7 @@ struct coll_plan {
     size_t tmp_bytes;                     /* largest of all segments, scaled input included */
     size_t scaled_bytes;                  /* part of it that holds the scaled input (at its start) */
     coll_staging_t staging, staging_cold; /* cold: of buffers that are likely in no cache */
+    size_t passes;                        /* bytes of this rank's buffers, all segments together */
     int exact;                            /* coll_shape_is_exact */
     int inputs;                           /* of a reduction: ranks, or leaves of all ranks */
     int busy;                             /* a queued or running request uses it: must not be evicted */
@@ -238,9 +239,11 @@ typedef struct {
 enum { COLL_RECENT = 16 };
 typedef struct {
     const void *at[COLL_RECENT];
+    size_t bytes[COLL_RECENT];
     uint64_t when[COLL_RECENT]; /* `moved` after that call */
-    uint64_t moved;             /* bytes of all these calls' buffers */
+    uint64_t moved;             /* bytes of the buffers of all calls with a schedule */
     uint32_t last, next;        /* the entry of the last call, and the one that is taken next */
+    uint32_t cold; /* of these calls, those whose input was likely in no cache; COLL_RECENT: or more */
 } coll_recent_t;
 
 /* The run of a plan: bound to buffers. */

@@ -5,7 +5,8 @@
  * kernel's way costs nothing. Every operation has the bits that it has in registered memory, at sizes around
  * the limits, at odd addresses and in place; what lies around the result, and inputs, stay. Chunks of a
  * broadcast go through windows where the kernel's pages are dear. Where only those beyond the caches are, an
- * input is staged that no call has had of late.
+ * input is staged that no call has had of late, once a communicator has had some; and where plain copies from
+ * there are dear, a repeated call allocates nothing all the same.
  *
  * ranks: 2 3 4 8 */
 #include <string.h>
@@ -27,8 +28,8 @@ static int n, rank;
 /* What a machine costs, and where its memory of malloc goes. */
 typedef struct {
     /* ns of the kernel's call; GB/s, of staging and of the kernel, within the caches and beyond;
-     * GYRE_SHM_BUDGET of rings */
-    const char *name, *call, *stage, *rate, *memory, *budget;
+     * of plain copies beyond; GYRE_SHM_BUDGET of rings */
+    const char *name, *call, *stage, *rate, *memory, *pages, *budget;
     const char *turns; /* GB/s of messages whose lines receivers take */
     int staged, rings; /* -1: either */
     int chunks;        /* a root stages its chunks */
@@ -36,12 +37,12 @@ typedef struct {
 } machine_t;
 
 static const machine_t machines[] = {
-    {"a dear call", "1000000", "1", "1000", "1000", "4M", "1", -1, 1, 0, 0},
-    {"a dear call, lines are taken", "1000000", "1", "1000", "1000", "4M", "50", -1, 1, 0, 1},
-    {"a dear call, short rings", "1000000", "15", "1000", "1000", "128K", "50", 1, -1, 0, 1},
-    {"a call for nothing", "0.001", "15", "1000", "1000", "4M", "1", 0, 0, 0, 0},
-    {"dear pages", "1300", "15", "1", "1", "4M", "1", -1, -1, 1, 0},
-    {"dear pages beyond the caches", "0.001", "15", "1000", "1", "4M", "1", 0, 0, 1, 0}};
+    {"a dear call", "1000000", "1", "1000", "1000", "1000", "4M", "1", -1, 1, 0, 0},
+    {"a dear call, lines are taken", "1000000", "1", "1000", "1000", "1000", "4M", "50", -1, 1, 0, 1},
+    {"a dear call, short rings", "1000000", "15", "1000", "1000", "0.001", "128K", "50", 1, -1, 0, 1},
+    {"a call for nothing", "0.001", "15", "1000", "1000", "1000", "4M", "1", 0, 0, 0, 0},
+    {"dear pages", "1300", "15", "1", "1", "1000", "4M", "1", -1, -1, 1, 0},
+    {"dear pages beyond the caches", "0.001", "15", "1000", "1", "1000", "4M", "1", 0, 0, 1, 0}};
 
 /* Tunes the process before gyre_init. */
 static void tune(const machine_t *machine)
@@ -52,10 +53,11 @@ static void tune(const machine_t *machine)
     MP_CHECK(file, "%s", path);
     fprintf(file,
             "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate %s\ncost cma_memory %s\n"
-            "cost copy_pages 1000\ncost cache_bytes 8388608\n"
+            "cost copy_pages %s\ncost cache_bytes 8388608\n"
             "cost peer_cache 40\ncost peer_write 10\ncost copy_memory 10\ncost turn_write %s\ncost turn_load "
             "%s\n",
-            machine->call, machine->stage, machine->rate, machine->memory, machine->turns, machine->turns);
+            machine->call, machine->stage, machine->rate, machine->memory, machine->pages, machine->turns,
+            machine->turns);
     MP_CHECK(fclose(file) == 0, "%s", path);
     MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0 && setenv("GYRE_SHM_BUDGET", machine->budget, 1) == 0,
              "setenv");
@@ -253,35 +255,71 @@ static int stages_sum(gyre_comm_t *comm, const float *in, float *out, size_t cou
     return comm->scratch.staged > before;
 }
 
+/* A communicator on which so many sums of `count` elements had inputs that no call had had. */
+static gyre_comm_t *after_cold_calls(const float *in, float *out, size_t count)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    for (size_t i = 0; i < COLL_RECENT; i++)
+        MP_CHECK(stages_sum(comm, in + i * count, out, count) == 0, "cold call %zu was staged", i);
+    MP_CHECK(comm->scratch.bytes < coll_cost_stage_room(&comm->tune->cost), "%zu bytes of scratch memory",
+             comm->scratch.bytes);
+    return comm;
+}
+
 /* Where the kernel's pages are dear beyond the caches only, an input is staged at its first call, and again
- * after others that are more than a cache holds, or than are remembered. */
+ * after others that are more than a cache holds, or than are remembered. A new communicator stages none. */
 static void recent_inputs(void)
 {
-    enum { OTHERS = COLL_RECENT };
-    float *in = malloc((OTHERS + 1) * SHORT * sizeof *in), *out = malloc(LONG_INPUT * sizeof *out),
-          *large = malloc(LONG_INPUT * sizeof *large);
-    gyre_comm_t *comm;
-    MP_CHECK(in && out && large, "no memory");
-    for (size_t i = 0; i < (OTHERS + 1) * SHORT; i++)
+    enum { OTHERS = COLL_RECENT, PASSES = 9 << 20 };
+    float *in = malloc((OTHERS + 4) * SHORT * sizeof *in), *out = malloc(LONG_INPUT * sizeof *out),
+          *large = malloc(LONG_INPUT * sizeof *large), *fresh = in ? in + OTHERS * SHORT : NULL;
+    char *passing = calloc(1, PASSES);
+    MP_CHECK(in && out && large && passing, "no memory");
+    for (size_t i = 0; i < (OTHERS + 4) * SHORT; i++)
         in[i] = 1;
     for (size_t i = 0; i < LONG_INPUT; i++)
         large[i] = 1;
-    MP_OK(gyre_comm_split(world, 0, rank, &comm));
-    MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "a new input was not staged");
-    MP_CHECK(stages_sum(comm, in, out, SHORT) == 0, "the last input was staged");
-    MP_CHECK(stages_sum(comm, in + SHORT, out, SHORT) == 1, "another input was not staged");
-    MP_CHECK(stages_sum(comm, in, out, SHORT) == 0, "the last input but one was staged");
+    gyre_comm_t *comm = after_cold_calls(in, out, SHORT);
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 1, "a new input was not staged");
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 0, "the last input was staged");
+    MP_CHECK(stages_sum(comm, fresh + SHORT, out, SHORT) == 1, "another input was not staged");
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 0, "the last input but one was staged");
+    MP_CHECK(stages_sum(comm, fresh, out, 2 * SHORT) == 1, "a longer one at the same place was not staged");
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 0, "the shorter one was staged");
     for (int i = 0; i < 3; i++)
         (void)stages_sum(comm, large, out, LONG_INPUT);
-    MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "an input was not staged after what fills a cache");
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 1, "an input was not staged after what fills a cache");
+    MP_OK(gyre_broadcast(passing, passing, PASSES, GYRE_UINT8, 0, comm)); /* n > 2: the same, warm and cold */
+    MP_CHECK(stages_sum(comm, fresh, out, SHORT) == 1, "an input was not staged after a long broadcast");
     MP_OK(gyre_comm_destroy(comm));
-    MP_OK(gyre_comm_split(world, 0, rank, &comm));
-    for (size_t i = 0; i <= OTHERS; i++)
-        (void)stages_sum(comm, in + i * SHORT, out, SHORT);
-    comm->scratch.staged = 0;
+    comm = after_cold_calls(in, out, SHORT);
+    (void)stages_sum(comm, fresh, out, SHORT);
     MP_CHECK(stages_sum(comm, in, out, SHORT) == 1, "an input was not staged after %d others", OTHERS);
     MP_OK(gyre_comm_destroy(comm));
+    free(passing);
     free(large);
+    free(out);
+    free(in);
+}
+
+/* Where only what a cache holds is staged, the first call allocates what the next one needs. */
+static void repeat_calls(void)
+{
+    float *in = calloc(SHORT, sizeof *in), *out = malloc(SHORT * sizeof *out);
+    gyre_comm_stats_t first = {.size = sizeof first}, then = {.size = sizeof then};
+    gyre_comm_t *comm;
+    MP_CHECK(in && out, "no memory");
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_all_reduce(in, out, SHORT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    MP_OK(gyre_comm_stats(comm, &first));
+    for (int i = 0; i < 3; i++)
+        MP_OK(gyre_all_reduce(in, out, SHORT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    MP_OK(gyre_comm_stats(comm, &then));
+    MP_CHECK(comm->scratch.staged > 0, "nothing was staged");
+    MP_CHECK(then.allocations == first.allocations, "repeated calls allocated %d times",
+             (int)(then.allocations - first.allocations));
+    MP_OK(gyre_comm_destroy(comm));
     free(out);
     free(in);
 }
@@ -441,6 +479,8 @@ int main(void)
         turn_places(&machines[m]);
         if (strcmp(machines[m].rate, machines[m].memory) != 0)
             recent_inputs();
+        if (strcmp(machines[m].pages, "1000") != 0)
+            repeat_calls();
         for (size_t o = 0; o < sizeof given / sizeof *given; o++) {
             int taken = 0;
             for (int tries = 0; tries < 10 && !taken; tries++)

@@ -22,13 +22,17 @@ static int is_moved(const gyre_comm_t *comm, coll_op_t op)
     return comm->n == 2 && !coll_op_is_vector(op) && op != COLL_REDUCE_SCATTER;
 }
 
-/* Bytes that this rank gives and gets in a segment; 0 where its buffer is not used. */
+/* Bytes that this rank gives and gets in a segment; 0 where its buffer is not used. Where an all_to_all gives
+ * and gets other blocks, as if it got what it gives. */
 static void extents(const coll_plan_t *p, int rank, size_t n, size_t *in, size_t *out)
 {
     const coll_shape_t *s = &p->shape;
-    const size_t block = s->counts ? s->counts[0] : 0; /* none: a barrier */
+    const size_t block = s->counts ? s->counts[rank] : 0; /* none: a barrier */
     const size_t vector = base_min_size(s->count, coll_stage_cut(p)->count);
-    const size_t one = (coll_op_is_vector(s->op) ? vector : block) * p->esize, all = n * one;
+    const size_t one = (coll_op_is_vector(s->op) ? vector : block) * p->esize;
+    size_t all = 0;
+    for (size_t i = 0; s->counts && i < n; i++)
+        all += s->counts[i] * p->esize;
     const int root = s->root == rank;
     switch (s->op) {
     case COLL_REDUCE:
@@ -163,6 +167,8 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const coll_cost_t *cost = &comm->tune->cost;
     size_t in, out;
     p->staging = p->staging_cold = (coll_staging_t){0};
+    extents(p, comm->rank, (size_t)comm->n, &in, &out);
+    p->passes = coll_stage_cut(p)->n * (s->in_place ? base_max_size(in, out) : in + out);
     if (!comm_peer_memory_all(comm->group) || strcmp(base_setting_string(SET_SHM_COPY), "auto") != 0)
         return;
     p->staging.chunks =
@@ -173,7 +179,6 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
         return;
     const reach_t reach = reach_of(comm, p);
-    extents(p, comm->rank, (size_t)comm->n, &in, &out);
     p->staging.given = in;
     const int beyond = is_moved(comm, s->op) && (double)(2 * in + out) > (double)cost->cache_bytes;
     in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
@@ -204,13 +209,14 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
         p->staging_cold.in = in, p->staging_cold.out = out, p->staging_cold.ns = cold;
 }
 
-/* Notes a call with this input, of so many bytes altogether. 1: an earlier one had it, and what passed since
- * through calls fits a second-level cache. */
-static int see_input(coll_recent_t *recent, const void *in, size_t bytes, size_t cache)
+/* Notes a call with this input, `moved` being that of all calls before. 1: an earlier one had it, and what
+ * passed since through calls fits a second-level cache. */
+static int see_input(coll_recent_t *recent, const void *in, const coll_plan_t *p, size_t cache)
 {
+    const size_t bytes = p->staging.given;
     uint32_t i = recent->last;
-    if (recent->at[i] != in)
-        for (i = 0; i < COLL_RECENT && recent->at[i] != in; i++) {
+    if (recent->at[i] != in || recent->bytes[i] != bytes)
+        for (i = 0; i < COLL_RECENT && (recent->at[i] != in || recent->bytes[i] != bytes); i++) {
         }
     const int known = i < COLL_RECENT;
     if (!known) {
@@ -218,23 +224,44 @@ static int see_input(coll_recent_t *recent, const void *in, size_t bytes, size_t
         recent->next = (i + 1) % COLL_RECENT;
     }
     const int fits = known && recent->moved - recent->when[i] <= cache;
-    recent->moved += bytes;
     recent->at[i] = in;
-    recent->when[i] = recent->moved;
+    recent->bytes[i] = bytes;
+    recent->when[i] = recent->moved + p->passes;
     recent->last = i;
+    recent->cold += !fits && recent->cold < COLL_RECENT;
     return fits;
 }
 
+static int stages(const coll_staging_t *s)
+{
+    return s->in > 0 || s->out > 0;
+}
+
+/* 1: what the plan stages needs no new memory. */
+static int has_room(const gyre_comm_t *comm, const coll_plan_t *p)
+{
+    const coll_staging_t *s = stages(&p->staging) ? &p->staging : &p->staging_cold;
+    const size_t in = base_round_up(s->in, 64), out = base_round_up(s->out, 64);
+    const size_t bytes = s->one_place ? base_max_size(in, out) : in + out;
+    const size_t room = base_max_size(coll_cost_stage_room(&comm->tune->cost), bytes);
+    return base_round_up(p->tmp_bytes, 64) + room <= comm->scratch.bytes;
+}
+
+/* A new window costs as much as many calls. So without the room, cold inputs are staged only by a
+ * communicator that has had some. Where warm ones alone are, the first call stages all the same: it has the
+ * room made, so that the next one allocates nothing. */
 const coll_staging_t *coll_stage_choose(const gyre_request_t *r)
 {
     const coll_plan_t *p = r->plan;
-    gyre_comm_t *comm = r->comm;
-    size_t in, out;
-    if (p->staging_cold.in == p->staging.in && p->staging_cold.out == p->staging.out)
-        return &p->staging;
-    extents(p, comm->rank, (size_t)comm->n, &in, &out);
-    return see_input(&comm->recent, r->run.in, in + out, comm->tune->cost.cache_bytes) ? &p->staging
-                                                                                       : &p->staging_cold;
+    coll_recent_t *recent = &r->comm->recent;
+    int warm = stages(&p->staging) == stages(&p->staging_cold);
+    if (!warm) {
+        const int early = stages(&p->staging) || recent->cold < COLL_RECENT;
+        warm = see_input(recent, r->run.in, p, r->comm->tune->cost.cache_bytes) ||
+               (early && !has_room(r->comm, p));
+    }
+    recent->moved += p->passes;
+    return warm ? &p->staging : &p->staging_cold;
 }
 
 static int in_window(const void *buffer, size_t bytes)

@@ -20,7 +20,8 @@ const coll_cut_t *coll_stage_cut(const coll_plan_t *plan);
 /* Sets plan->staging and plan->staging_cold: what of this rank's buffers is worth it, by the machine's costs.
  * After the plan's segments are built. */
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
-/* One of the two, by whether a call of the communicator has had r's input of late. Once for each run. */
+/* One of the two, by whether a call of the communicator has had r's input of late, and whether there is room
+ * for the copies. Once for each run. */
 const coll_staging_t *coll_stage_choose(const gyre_request_t *r);
 /* What of it lies in no window, in this segment of the run: so many bytes of scratch memory are needed, each
  * rounded up to 64. */
