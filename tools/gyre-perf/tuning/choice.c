@@ -175,6 +175,17 @@ static void name_transports(gyre_comm_t *comm, char *text, size_t bytes)
         snprintf(text, bytes, "?");
 }
 
+/* "links" or "staged"; both where it is another for inputs that are likely in no cache: these come second. */
+static const char *path_of(const coll_plan_t *p, coll_memory_t memory)
+{
+    static const char *const paths[2][2] = {{"links", "links|staged"}, {"staged|links", "staged"}};
+    if (memory != COLL_MEMORY_PLAIN)
+        return "links";
+    const int warm = p->staging.in || p->staging.out || p->staging.chunks;
+    const int cold = p->staging_cold.in || p->staging_cold.out || p->staging.chunks;
+    return paths[warm][cold];
+}
+
 gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_memory_t memory,
                              perf_choice_t *out)
 {
@@ -187,9 +198,8 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         x.choice = plan->choice;
         x.oneshot = plan->oneshot;
         const int staged = memory == COLL_MEMORY_PLAIN && (plan->staging.in || plan->staging.out);
-        const int chunks = memory == COLL_MEMORY_PLAIN && plan->staging.chunks;
         x.segments = staged ? coll_stage_cut(plan)->n : plan->cut.n;
-        x.path = plan->oneshot ? "oneshot" : staged || chunks ? "staged" : "links";
+        x.path = plan->oneshot ? "oneshot" : path_of(plan, memory);
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)

@@ -42,14 +42,15 @@ void perf_explain_columns(void)
 {
     printf("# path: oneshot (outboxes, no schedule), links (a schedule over the transport) or staged (the "
            "same, from copies that peers can map); measured: the median call\n"
+           "#   a|b: b for inputs that are likely in no cache\n"
            "# on a device: peers (each other's memory), staged (through the host), wire (between hosts)\n"
            "#   ch: blocks; chunk: rounds\n"
            "# why: who chose the algorithm; next: the best other one by the model, which knows one host only "
            "(- else)\n#\n");
-    printf("# %10s  %5s  %-12s %-8s  %-8s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s  %s\n", "size", "place",
+    printf("# %10s  %5s  %-12s %-8s  %-12s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s  %s\n", "size", "place",
            "algorithm", "form", "path", "transport", "ch", "chunk", "predicted", "measured", "meas./", "next",
            "predicted", "why");
-    printf("# %10s  %5s  %-12s %-8s  %-8s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s\n", "(B)", "", "", "",
+    printf("# %10s  %5s  %-12s %-8s  %-12s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s\n", "(B)", "", "", "",
            "", "", "", "(B)", "(us)", "(us)", "pred.", "", "(us)");
 }
 
@@ -99,7 +100,7 @@ static int explain_device(const perf_options_t *o, const perf_case_t *c, const p
     if (coll_cuda_explain(c->comm, &shape, o->registered, &x) != GYRE_OK)
         return 0;
     snprintf(chunk, sizeof chunk, "x%u", x.rounds);
-    printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2d  %6s", c->bytes, in_place ? "in" : "out", x.algorithm,
+    printf("%12zu  %5s  %-12s %-8s  %-12s  %-9s  %2d  %6s", c->bytes, in_place ? "in" : "out", x.algorithm,
            "-", x.path, "cuda", x.blocks, chunk);
     print_us(0);
     print_us(result->p50);
@@ -129,7 +130,7 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
     if (x.second_predicted > 0)
         snprintf(next, sizeof next, "%s%s", coll_algo_name((coll_algo_t)x.second.algo),
                  x.second.one_shot > 0 ? " one_shot" : "");
-    printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2u  %6s", c->bytes, in_place ? "in" : "out",
+    printf("%12zu  %5s  %-12s %-8s  %-12s  %-9s  %2u  %6s", c->bytes, in_place ? "in" : "out",
            x.oneshot ? "-" : coll_algo_name(x.choice.algo), form_of(c, &x), x.path, x.transport, x.channels,
            chunk);
     print_us(x.predicted * 1e-3);
