@@ -19,8 +19,8 @@ machine() { # NAME COST...: a file of a machine that is as others are, but for t
     } >"$W/$name"
 }
 machine plain
-machine slow_cma 'cma_call 50000' 'cma_rate 0.5'
-machine fast_cma 'cma_call 10' 'cma_rate 1000'
+machine slow_cma 'cma_call 50000' 'cma_rate 0.5' 'cma_memory 0.5'
+machine fast_cma 'cma_call 10' 'cma_rate 1000' 'cma_memory 1000'
 machine slow_flights 'line 100000'
 machine small_cache 'cache_bytes 262144'
 
@@ -28,7 +28,7 @@ machine small_cache 'cache_bytes 262144'
 explain() {
     local machine=$1
     shift
-    GYRE_TUNE=$W/$machine run "$UCX_RUN" -n 2 "$PERF" "$@" -n 3 -w 1 --inplace 0 --explain
+    GYRE_TUNE=$W/$machine run "$UCX_RUN" -n "${ranks:-2}" "$PERF" "$@" -n 3 -w 1 --inplace 0 --explain
     want "$machine: $*" 0
     check "$machine: $*: right" grep -qE '^# Out of bounds values *: *0 OK' "$W/out"
     row=$(grep -v '^#' "$W/out")
@@ -39,6 +39,10 @@ explain slow_cma all_gather -b 1M -e 1M -R 0
 check "calls of the kernel are dear: staged, $row" [ "$(field 5)" = staged ]
 explain fast_cma all_gather -b 1M -e 1M -R 0
 check "they cost nothing: by the kernel, $row" [ "$(field 5)" = links ]
+ranks=3 explain slow_cma broadcast -b 4M -e 4M -R 0
+check "a broadcast of three ranks: chunks are staged, $row" [ "$(field 5)" = staged ]
+ranks=3 explain fast_cma broadcast -b 4M -e 4M -R 0
+check "they are not, $row" [ "$(field 5)" = links ]
 explain small_cache all_reduce -b 4M -e 4M -R 1
 check "a small cache: short chunks, $row" [ "$(field 8)" = 64K ]
 explain plain all_reduce -b 4M -e 4M -R 1
