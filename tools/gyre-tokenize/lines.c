@@ -164,7 +164,10 @@ static gyre_status_t add_two_lists(tokenize_coder_t *coder, const json_t *object
 {
     for (size_t i = 0; i < json_array_size(prompt); i++) {
         json_t *message = json_array_get(prompt, i);
+        const gyre_status_t status = rename_members(message);
         const char *role = json_string_value(json_object_get(message, "role"));
+        if (status != GYRE_OK)
+            return status;
         if (role && strcmp(role, "assistant") == 0 &&
             json_object_set_new(message, "weight", json_integer(0)) != 0)
             return no_memory();

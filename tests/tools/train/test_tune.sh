@@ -79,6 +79,9 @@ same "conversations with roles" "${PLAIN/messages/conversations}" "$PLAIN"
 same "messages as a prompt" '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
     "completion": [{"role": "assistant", "content": "d"}]}' '{"messages": [{"role": "user", "content": "a"},
     {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}'
+same "messages as a prompt, in ShareGPT's form" '{"prompt": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},
+    {"from": "human", "value": "c"}], "completion": [{"from": "gpt", "value": "d"}]}' '{"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}'
 same "with preferences next to it" "${PLAIN/%\}/, \"prompt\": \"a\", \"chosen\": [], \"system\": \"s\", \"functions\": []\}}" "$PLAIN"
 
 # --- bad input ---
