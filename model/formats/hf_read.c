@@ -71,14 +71,13 @@ static json_t *list_rest(const model_hf_t *hf)
     return rest;
 }
 
-/* 1: the files hold a head of its own, which a model whose head is its embedding does not read. Of large ones
- * some numbers are compared. */
+/* 1: the files hold a head of its own, which a model whose head is its embedding does not read. */
 static int head_differs(const model_hf_t *hf, char name[MODEL_NAME_MAX])
 {
-    enum { PIECES = 64, PIECE = 64 };
+    enum { PIECE = 4096 };
     const model_config_t *c = &hf->params->config;
     const file_t *file[2];
-    float some[2][PIECE];
+    float piece[2][PIECE];
     char embedding[MODEL_NAME_MAX];
     model_row_name(c, hf->family, MODEL_HEAD, 0, name);
     model_row_name(c, hf->family, MODEL_WTE, 0, embedding);
@@ -90,20 +89,19 @@ static int head_differs(const model_hf_t *hf, char name[MODEL_NAME_MAX])
     if (!json_equal(shape, json_object_get(entry[1], "shape")))
         return 1;
     const size_t count = (size_t)json_integer_value(json_array_get(shape, 0)) *
-                         (size_t)json_integer_value(json_array_get(shape, 1)),
-                 n = base_min_size(PIECE, count);
-    for (size_t i = 0; i < PIECES; i++) {
+                         (size_t)json_integer_value(json_array_get(shape, 1));
+    for (size_t from = 0, n; from < count; from += n) {
+        n = base_min_size(PIECE, count - from);
         for (int e = 0; e < 2; e++) {
             const char *type = json_string_value(json_object_get(entry[e], "dtype"));
-            const size_t at = (size_t)json_integer_value(
-                             json_array_get(json_object_get(entry[e], "data_offsets"), 0)),
-                         from = (size_t)((double)(count - n) * (double)i / (PIECES - 1));
+            const size_t at =
+                (size_t)json_integer_value(json_array_get(json_object_get(entry[e], "data_offsets"), 0));
             if (!hf_type_is_read(type) ||
-                hf_files_decode(file[e], file[e]->data + at + from * hf_type_bytes(type), type, some[e], n) !=
-                    GYRE_OK)
+                hf_files_decode(file[e], file[e]->data + at + from * hf_type_bytes(type), type, piece[e],
+                                n) != GYRE_OK)
                 return 0; /* which is said where it is read */
         }
-        if (memcmp(some[0], some[1], n * sizeof some[0][0]) != 0)
+        if (memcmp(piece[0], piece[1], n * sizeof piece[0][0]) != 0)
             return 1;
     }
     return 0;
