@@ -117,9 +117,10 @@ void model_hf_report(const model_hf_t *hf)
     const char *name, *first = "";
     char head[MODEL_NAME_MAX];
     if (rest && head_differs(hf, head))
-        log_warning("%s: %s differs from the embedding, and is left out: the head is the embedding, unless "
-                    "config.json says \"tie_word_embeddings\": false",
-                    hf->files.path, head);
+        log_warning(
+            "%s: %s differs from the embedding, and is left out (transformers 5 keeps it, transformers 4 "
+            "does not): to keep it, set \"tie_word_embeddings\": false in config.json",
+            hf->files.path, head);
     snprintf(prefix, sizeof prefix, "model.layers.%zu.", hf->params->config.layers);
     json_object_foreach(rest, name, entry)
     {
