@@ -125,26 +125,31 @@ static gyre_status_t add_one_added(model_tokenizer_t *tokenizer, const char *pat
                          added.special || !listed);
 }
 
-/* Files say ids, but the library itself numbers added tokens that are not in the vocabulary: from its number
- * of entries on, or from the greatest id so far. */
+/* Files say ids, but the library itself numbers added tokens that are not in the vocabulary: in their order,
+ * from its number of entries on. This is the rule of tokenizers 0.23.3; 0.20.3 goes on after the greatest id
+ * of an added token. */
 static void warn_of_numbers(const char *path, const json_t *list, const json_t *vocab)
 {
+    json_t *seen = json_object();
     size_t next = json_object_size(vocab);
     for (size_t i = 0; json_is_object(vocab) && i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *content = json_string_value(json_object_get(item, "content"));
         size_t id;
-        if (!content || !*content || !is_id(json_object_get(item, "id"), &id))
+        if (!content || !*content || !is_id(json_object_get(item, "id"), &id) ||
+            json_object_get(vocab, content) || json_object_get(seen, content))
             continue;
-        if (id != next && !json_object_get(vocab, content)) {
+        if (id != next) {
             log_warning(
                 "%s: the added token '%.80s' has id %zu, but the library tokenizers gives it %zu, which "
                 "a model may have learned: number added tokens without gaps",
                 path, content, id, next);
-            return;
+            break;
         }
-        next = id >= next ? id + 1 : next;
+        json_object_set_new(seen, content, json_true());
+        next++;
     }
+    json_decref(seen);
 }
 
 static gyre_status_t read_added(model_tokenizer_t *tokenizer, const char *path, const json_t *list,

@@ -91,6 +91,19 @@ for id in 2 5; do
         [ "$(grep -c "numbers.json: the added token '<x>' has id 5, but the library tokenizers gives it 2, which" "$W/err")" = $((id == 5)) ]
 done
 
+while read -r name x added want; do
+    printf '{"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "<x>": %d}, "unk_token": "[UNK]"},
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": %s}' "$x" "$added" >"$W/numbers.json"
+    run "$T" --tokenizer "$W/numbers.json" --quiet --out "$W/numbers.gyt" "$W/marked"
+    want "added tokens: $name" 0
+    check "added tokens, $name: what is said of their ids" \
+        [ "$(sed -n "s/.*the added token '\(<.>\)' has id \([0-9]*\), but .* gives it \([0-9]*\),.*/\1:\2:\3/p" "$W/err")" = "$want" ]
+done <<'CASES'
+one-is-listed-twice 2 [{"id":3,"content":"<y>"},{"id":3,"content":"<y>"},{"id":4,"content":"<z>"}]
+one-of-the-vocabulary-is-beyond-it 9 [{"id":9,"content":"<x>"},{"id":10,"content":"<y>"}] <y>:10:3
+the-next-is-not 9 [{"id":9,"content":"<x>"},{"id":3,"content":"<y>"}]
+CASES
+
 # --- what goes wrong is named, and nothing is left behind ---
 refuse() { # NAME PATTERN ARGUMENTS...
     local name=$1 pattern=$2
