@@ -181,7 +181,8 @@ static gyre_status_t add_prompt(tokenize_coder_t *coder, const json_t *object, j
 {
     if (json_is_boolean(json_object_get(object, "label")))
         return gyre_fail_quiet(GYRE_ERR_INVALID, "\"label\" next to \"completion\": " PREFERENCES);
-    if (json_is_array(prompt) && json_is_array(completion))
+    if (json_is_array(prompt) && json_is_array(completion) &&
+        json_array_size(prompt) + json_array_size(completion) > 0)
         return add_two_lists(coder, object, prompt, completion, out);
     if (json_is_string(prompt) && json_is_string(completion))
         return add_pair(coder, prompt, completion, out);
@@ -216,7 +217,8 @@ static gyre_status_t refuse(const json_t *object, const char *key, const json_t 
     } others[] = {{"chosen", PREFERENCES},
                   {"rejected", PREFERENCES},
                   {"preferred_output", PREFERENCES},
-                  {"instruction", "write a conversation of it, as docs/fine-tuning.md says"}};
+                  {"instruction", "write a conversation of it, as docs/fine-tuning.md says"},
+                  {"conversations", "it is not a list of one message or more"}};
     for (size_t i = 0; !key && i < sizeof others / sizeof *others; i++)
         if (member(object, others[i].key))
             return gyre_fail_quiet(GYRE_ERR_INVALID, "\"%s\" is not read: %s", others[i].key, others[i].why);
@@ -244,7 +246,8 @@ static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, t
     const json_t *text = json_object_get(object, key ? key : "text");
     const size_t first = out->ids.count;
     gyre_status_t status;
-    messages = messages ? messages : member(object, "conversations");
+    if (!messages && json_array_size(json_object_get(object, "conversations")) > 0)
+        messages = json_object_get(object, "conversations");
     if (!key && messages)
         status = add_conversation(coder, object, messages, out);
     else if (!key && prompt && completion)

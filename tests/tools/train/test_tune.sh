@@ -84,6 +84,10 @@ same "messages as a prompt, in ShareGPT's form" '{"prompt": [{"from": "human", "
     {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}'
 same "with preferences next to it" "${PLAIN/%\}/, \"prompt\": \"a\", \"chosen\": [], \"system\": \"s\", \"functions\": []\}}" "$PLAIN"
 
+same "an empty list next to a text" '{"conversations": [], "text": "hello"}' '{"text": "hello"}'
+same "another thing of that name next to a text" '{"conversations": "id7", "text": "hello"}' '{"text": "hello"}'
+same "the same next to a completion" '{"conversations": 7, "prompt": "a", "completion": "b"}' '{"prompt": "a", "completion": "b"}'
+
 # --- bad input ---
 bad_line() { # NAME LINE PATTERN
     { head -n 2 "$W/chats.jsonl" && echo "$2"; } >"$W/bad.jsonl"
@@ -104,6 +108,9 @@ bad_line "a picture" '{"messages": [{"role": "user", "content": [{"type": "image
 bad_line "a weight" '{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}' 'message 1: "weight" is 0 or 1'
 bad_line "a weight of a user" '{"messages": [{"role": "user", "content": "x", "weight": 1}]}' 'message 1: "weight" is 0 or 1, and 1 is the'
 bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
+bad_line "no conversations" '{"conversations": []}' '"conversations" is not read: it is not a list of one message or more'
+bad_line "no messages in two lists" '{"prompt": [], "completion": []}' '"prompt" and "completion" must be texts, or both lists of messages'
+bad_line "a number as a text" '{"text": 5}' '"text" is 5, not a text: --key names'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
 bad_line "no role" '{"messages": ["x"]}' 'message 1: it has no "role"'
 bad_line "a role of ShareGPT's" '{"conversations": [{"from": "bard", "value": "x"}]}' "message 1: the role 'bard' is unknown"
