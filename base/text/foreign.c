@@ -33,6 +33,8 @@ static const struct {
      "numpy.load(FILE).astype('uint16').tofile('NAME.bin'), which is read with --data-format nanogpt"},
     {{{0, 40, "version https://git-lfs.github.com/spec/"}},
      "is a pointer of Git LFS, not the file itself: fetch that (git lfs pull, or download it)"},
+    {{{0, 4, "\xff\xfe\0\0"}}, "is text in UTF-32: convert it first (iconv -f UTF-32 -t UTF-8)"},
+    {{{0, 4, "\0\0\xfe\xff"}}, "is text in UTF-32: convert it first (iconv -f UTF-32 -t UTF-8)"},
     {{{0, 2, "\xff\xfe"}}, "is text in UTF-16: convert it first (iconv -f UTF-16 -t UTF-8)"},
     {{{0, 2, "\xfe\xff"}}, "is text in UTF-16: convert it first (iconv -f UTF-16 -t UTF-8)"},
 };

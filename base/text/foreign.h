@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/text/foreign.h: files that people give by mistake, known by how they begin: packed ones, tables,
- * arrays, text in UTF-16, and the pointers of Git LFS. */
+ * arrays, text in UTF-16 and UTF-32, and the pointers of Git LFS. */
 #ifndef BASE_TEXT_FOREIGN_H
 #define BASE_TEXT_FOREIGN_H
 

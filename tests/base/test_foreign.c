@@ -39,6 +39,8 @@ static void known(void **state)
     BEGINS("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n", "Git LFS");
     BEGINS("\xff\xfeH\0i\0", "UTF-16");
     BEGINS("\xfe\xff\0H\0i", "UTF-16");
+    BEGINS("\xff\xfe\0\0H\0\0\0", "iconv -f UTF-32 ");
+    BEGINS("\0\0\xfe\xff\0\0\0H", "iconv -f UTF-32 ");
 }
 
 static void others(void **state)
