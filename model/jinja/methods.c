@@ -156,7 +156,11 @@ static jinja_value_t in_case(jinja_run_t *run, const jinja_text_t *text, case_t 
     for (size_t at = 0, n; at < text->bytes && !jinja_fails(run); at += n, before = c) {
         n = base_utf8_decode((const unsigned char *)text->text + at, text->bytes - at, &c);
         const int upper = is_upper(before, which);
-        if (n == 0 || is_special(c, upper) || (c > 127 && which == CASE_AFTER_OTHERS)) {
+        if (c > 127 && which == CASE_AFTER_OTHERS) {
+            jinja_fail(run, "title() of U+%04X is not supported: it takes ASCII alone", c);
+            break;
+        }
+        if (n == 0 || is_special(c, upper)) {
             jinja_fail(run, "the %s case of U+%04X is not supported", upper ? "upper" : "lower", c);
             break;
         }
