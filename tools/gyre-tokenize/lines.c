@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/grow.h"
 #include "base/text/json.h"
+#include "base/utf8.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 #define PREFERENCES                                                                             \
@@ -223,10 +224,14 @@ static gyre_status_t refuse(const json_t *object, const char *key, const json_t 
         if (member(object, others[i].key))
             return gyre_fail_quiet(GYRE_ERR_INVALID, "\"%s\" is not read: %s", others[i].key, others[i].why);
     if (text) {
+        enum { MOST = 60 };
         char *there = json_dumps(text, JSON_ENCODE_ANY | JSON_COMPACT);
+        const char *shown = there ? there : "another value";
+        const size_t all = strlen(shown),
+                     bytes = all > MOST ? base_utf8_span((const unsigned char *)shown, MOST) : all;
         const gyre_status_t status =
-            gyre_fail_quiet(GYRE_ERR_FORMAT, "\"%s\" is %.60s, not a text: --key names another key",
-                            key ? key : "text", there ? there : "another value");
+            gyre_fail_quiet(GYRE_ERR_FORMAT, "\"%s\" is %.*s%s, not a text: --key names another key",
+                            key ? key : "text", (int)bytes, shown, bytes < all ? "..." : "");
         free(there);
         return status;
     }

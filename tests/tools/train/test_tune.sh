@@ -111,6 +111,7 @@ bad_line "no messages" '{"messages": []}' '"messages" is not a list of one messa
 bad_line "no conversations" '{"conversations": []}' '"conversations" is not read: it is not a list of one message or more'
 bad_line "no messages in two lists" '{"prompt": [], "completion": []}' '"prompt" and "completion" must be texts, or both lists of messages'
 bad_line "a number as a text" '{"text": 5}' '"text" is 5, not a text: --key names'
+bad_line "a long value as a text" "{\"text\": [\"a$(printf 'é%.0s' {1..40})\"]}" '"text" is \["a(é){28}\.\.\., not a text: --key names'
 bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
 bad_line "no role" '{"messages": ["x"]}' 'message 1: it has no "role"'
 bad_line "a role of ShareGPT's" '{"conversations": [{"from": "bard", "value": "x"}]}' "message 1: the role 'bard' is unknown"
