@@ -228,32 +228,43 @@ static void captured_on_one_rank(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* Begins a capture of two branches, and makes a call of rank 0 on the second one. */
+static void capture_first(cudaStream_t stream, cudaStream_t branch)
+{
+    cudaEvent_t fork;
+    assert_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    assert_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    assert_cuda(cudaEventRecord(fork, stream));
+    assert_cuda(cudaStreamWaitEvent(branch, fork, 0));
+    assert_gyre(gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM),
+                                       team.comms[0], branch));
+    assert_cuda(cudaEventDestroy(fork));
+}
+
+/* Its next call, on the first branch, with which the capture ends. */
+static void capture_second(cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    assert_gyre(gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM),
+                                       team.comms[0], stream));
+    assert_cuda(cudaStreamEndCapture(stream, &graph));
+    assert_cuda(cudaGraphDestroy(graph));
+}
+
 /* Two branches of a graph, which the program does not join: the communicator's second call comes after its
  * first one. The next capture knows nothing of this one. */
 static void captured_on_two_streams(void **state)
 {
     static const int devices[2] = {0, 1};
-    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
     cudaStream_t branch;
-    cudaEvent_t fork;
-    cudaGraph_t graph;
     (void)state;
     open_team(2, devices);
     assert_cuda(cudaSetDevice(0));
     assert_cuda(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking));
-    assert_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
     for (int capture = 0; capture < 2; capture++) {
-        assert_cuda(cudaStreamBeginCapture(team.streams[0], cudaStreamCaptureModeThreadLocal));
-        assert_cuda(cudaEventRecord(fork, team.streams[0]));
-        assert_cuda(cudaStreamWaitEvent(branch, fork, 0));
-        assert_gyre(
-            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], branch));
-        assert_gyre(gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0],
-                                           team.streams[0]));
-        assert_cuda(cudaStreamEndCapture(team.streams[0], &graph));
-        assert_cuda(cudaGraphDestroy(graph));
+        capture_first(team.streams[0], branch);
+        capture_second(team.streams[0]);
     }
-    assert_cuda(cudaEventDestroy(fork));
     assert_cuda(cudaStreamDestroy(branch));
     close_team();
 }
@@ -263,32 +274,20 @@ static void captures_in_turns(void **state)
 {
     enum { CAPTURES = 3 };
     static const int devices[2] = {0, 1};
-    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
     cudaStream_t stream[CAPTURES], branch[CAPTURES];
-    cudaEvent_t fork;
-    cudaGraph_t graph;
     (void)state;
     open_team(2, devices);
     assert_cuda(cudaSetDevice(0));
-    assert_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
     for (int i = 0; i < CAPTURES; i++) {
         assert_cuda(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
         assert_cuda(cudaStreamCreateWithFlags(&branch[i], cudaStreamNonBlocking));
-        assert_cuda(cudaStreamBeginCapture(stream[i], cudaStreamCaptureModeThreadLocal));
-        assert_cuda(cudaEventRecord(fork, stream[i]));
-        assert_cuda(cudaStreamWaitEvent(branch[i], fork, 0));
-        assert_gyre(
-            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], branch[i]));
+        capture_first(stream[i], branch[i]);
     }
     for (int i = 0; i < CAPTURES; i++) {
-        assert_gyre(
-            gyre_all_reduce_stream(team.in[0], team.out[0], 4, GYRE_FLOAT32, sum, team.comms[0], stream[i]));
-        assert_cuda(cudaStreamEndCapture(stream[i], &graph));
-        assert_cuda(cudaGraphDestroy(graph));
+        capture_second(stream[i]);
         assert_cuda(cudaStreamDestroy(stream[i]));
         assert_cuda(cudaStreamDestroy(branch[i]));
     }
-    assert_cuda(cudaEventDestroy(fork));
     close_team();
 }
 
