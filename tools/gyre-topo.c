@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-topo.c: prints and draws the machine, and where ranks would go on it. See gyre-topo(1). */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "tools/shared/flags.h"
@@ -32,7 +33,10 @@ static int parse(int argc, char **argv, options_t *options)
         {FLAG(0, "svg", TEXT, &options->svg, "FILE", "also draw all that into FILE; - is standard output")},
     };
     const flags_t flags = {.program = "gyre-topo", .usage = usage, FLAG_ROWS(rows)};
+    char why[2 * PATH_MAX];
     const int done = flags_take(&flags, argc, argv, NULL);
+    if (done < 0 && !flags_apart("svg", options->svg, options->xml, why, sizeof why))
+        return flags_wrong("gyre-topo", "%s", why);
     flags_output(options->svg);
     return done;
 }

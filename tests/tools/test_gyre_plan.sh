@@ -143,6 +143,10 @@ want "a slip in a flag" 2 'did you mean --topology'
 run "$P" schedule --ranks 8 --topology torus -b 64kib -e 1m --chunk 4K
 want "sizes with units" 0
 check "from 64K to 1M" [ "$(grep -c '^ *\(65536\|262144\|1048576\) ' "$W/out")" -ge 3 ]
+printf 'no topology\n' >"$W/own"
+run "$P" schedule --topology "$W/own" --json "$W/own"
+want "results over the topology" 2 "--json $W/own would replace $W/own, which is read: name another file"
+check "which is still there" grep -qx 'no topology' "$W/own"
 run "$P" schedule --json "$W/no/such/folder.json"
 want "results into nowhere" 1 '--json: cannot write .*no/such/folder.json: No such file'
 check "said before anything runs" [ ! -s "$W/out" ]

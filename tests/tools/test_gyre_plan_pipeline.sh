@@ -15,6 +15,8 @@ sys.exit(not eval(sys.argv[2]))
 END
 }
 plan() { run "$P" pipeline --json "$W/out.json" --svg "$W/out.svg" "$@"; }
+run "$P" pipeline --json "$W/both" --svg "$W/both"
+want "two results in one file" 2 "--svg and --json name one file, $W/both"
 well_formed() { python3 -S -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$W/out.svg"; }
 
 plan --schedule 1f1b --stages 4 --micro-batches 8 --columns 160

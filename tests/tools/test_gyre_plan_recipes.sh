@@ -401,6 +401,12 @@ run "$P" time --rows "$W/rows.txt"
 want "an unknown column" 2 'line 2: there is no column tpp'
 run "$P" time extra
 want "an argument" 2 'extra'
+cp "$R/gpt-3-175b.json" "$W/only.json"
+for flag in recipe rows model; do
+    run "$P" time --$flag "$W/only.json" --json "$W/only.json"
+    [ $flag != recipe ] || want "results over the recipe" 2 "--json $W/only.json would replace $W/only.json, which is read"
+    check "--$flag is still there" cmp -s "$R/gpt-3-175b.json" "$W/only.json"
+done
 run "$P" memory --json "$W/no/such.json"
 want "results into nowhere" 1 '--json: cannot write .*such.json'
 manual=$(<docs/man/gyre-plan.1)

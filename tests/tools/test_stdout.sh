@@ -66,6 +66,10 @@ run sh -c '"$1" schedule --ranks 4 --topology ethernet -b 64K >&-' - "$B/bin/gyr
 want "without standard output" 0
 run "$B/bin/gyre-perf" all_reduce -b 8 -e 8 --json - -F -
 want "two for one standard output" 2 '-: one file for -F and -J'
+printf 'no machine\n' >"$W/machine"
+run "$B/bin/gyre-topo" --xml "$W/machine" --svg "$W/machine"
+want "a drawing over the machine" 2 "--svg $W/machine would replace $W/machine, which is read: name another file"
+check "which is still there" grep -qx 'no machine' "$W/machine"
 run "$B/bin/gyre-plan" pipeline --json - --svg -
 want "two of gyre-plan" 1 'another file has'
 for flag in log report trace save; do

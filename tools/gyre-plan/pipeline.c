@@ -400,6 +400,8 @@ int plan_pipeline(int argc, char **argv)
     int done = parse(argc, argv, &o);
     if (done >= 0)
         return done;
+    if (base_file_same(o.svg, o.json))
+        return flags_wrong(program, "--svg and --json name one file, %s", o.svg);
     if (unwritable("--svg", o.svg) || unwritable("--json", o.json))
         return PLAN_FAILED;
     if (!o.all) {

@@ -3,6 +3,7 @@
 #include "tools/gyre-plan/recipe.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -411,6 +412,11 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         code = apply_trainer(argv[0], &given, &q);
     if (code == PLAN_OK && q.fits && !q.rows)
         code = plan_usage(argv[0], "--fit needs --rows FILE");
+    static const int read[] = {RECIPE, MODEL, ROWS};
+    char same[2 * PATH_MAX];
+    for (size_t i = 0; i < sizeof read / sizeof *read && code == PLAN_OK; i++)
+        if (!flags_apart("json", q.json, given.text[read[i]], same, sizeof same))
+            code = plan_usage(argv[0], "%s", same);
     int err = code == PLAN_OK && q.json ? base_file_check(q.json) : 0;
     if (err) {
         fprintf(stderr, "gyre-plan %s: --json: cannot write %s: %s\n", argv[0], q.json, strerror(err));

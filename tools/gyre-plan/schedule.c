@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/schedule.c: `gyre-plan schedule`: collectives in virtual time, as a table and as JSON. */
 #include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -552,6 +553,9 @@ int plan_schedule(int argc, char **argv)
     int done = parse(argc, argv, &o);
     if (done >= 0)
         return done;
+    char why[2 * PATH_MAX];
+    if (!flags_apart("json", o.json, o.topology, why, sizeof why))
+        return flags_wrong("gyre-plan schedule", "%s", why);
     const int unwritable = o.json ? base_file_check(o.json) : 0; /* not only after minutes */
     if (unwritable) {
         fprintf(stderr, "gyre-plan: --json: cannot write %s: %s\n", o.json, strerror(unwritable));

@@ -10,7 +10,9 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text/foreign.h"
+#include "pipeline/load/source.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 #define LOOK        8192              /* bytes in which a zero byte says "not text" */
@@ -49,8 +51,9 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
     tokenize_input_t *input = calloc(1, sizeof *input);
     gyre_status_t status =
         input ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of inputs");
-    struct stat written;
-    int piped = 0, replaced = stat(options->out, &written) == 0;
+    int piped = 0;
+    if (status == GYRE_OK)
+        status = pipe_source_check_output("out", options->out, NULL, options->tokenizer);
     for (size_t i = 0; status == GYRE_OK && i < options->input_count; i++) {
         size_t before = input->files.count;
         status = add_input(input, options->inputs[i]);
@@ -61,9 +64,8 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
             break;
         input->listed = grown;
         struct stat info;
-        int known = stat(options->inputs[i], &info) == 0, folder = known && S_ISDIR(info.st_mode);
-        if (known && replaced && written.st_dev == info.st_dev && written.st_ino == info.st_ino &&
-            S_ISREG(info.st_mode))
+        const int folder = stat(options->inputs[i], &info) == 0 && S_ISDIR(info.st_mode);
+        if (base_file_same(options->out, options->inputs[i]))
             status = gyre_fail(GYRE_ERR_INVALID, "--out %s would replace the INPUT %s: name another file",
                                options->out, options->inputs[i]);
         if (input->files.count > before)

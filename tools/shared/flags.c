@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <gyre/version.h>
 
@@ -455,6 +456,15 @@ int flags_output(const char *path)
     if (base_file_is_stdout(path))
         stdout = stderr; /* glibc's are variables */
     return !base_file_is_stdout(path) || !taken;
+}
+
+int flags_apart(const char *flag, const char *path, const char *other, char *why, size_t bytes)
+{
+    struct stat info;
+    if (!path || !other || stat(other, &info) != 0 || !base_file_same(path, other))
+        return 1;
+    snprintf(why, bytes, "--%s %s would replace %s, which is read: name another file", flag, path, other);
+    return 0;
 }
 
 int flags_wrong(const char *program, const char *format, ...)

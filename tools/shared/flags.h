@@ -79,6 +79,9 @@ int flags_wrong(const char *program, const char *format, ...) __attribute__((for
 /* For each FILE that a tool writes, or NULL. "-" is standard output (base/file.h), which is left to that
  * file: what the tool prints from here on goes to standard error. 0: another FILE has standard output. */
 int flags_output(const char *path);
+/* 1: `path`, which the tool writes, is not the file `other` too. 0: it is, and `why` says so: --`flag` PATH
+ * names it. Each may be NULL. */
+int flags_apart(const char *flag, const char *path, const char *other, char *why, size_t bytes);
 
 /* A command line option by option, for tools that act on each one as it comes and have texts of their own.
  * Names are written out; words end the options. Rows need a name and whether they are switches. */

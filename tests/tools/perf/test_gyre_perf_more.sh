@@ -125,6 +125,10 @@ want "a file that is no list" 2 'line 2 is not a number of elements'
 : >"$W/model"
 run "$PERF" bucket --model "$W/model"
 want "an empty file" 2 'no tensor in it'
+cp "$W/model" "$W/only"
+run "$PERF" bucket --model "$W/only" -J "$W/only" --bucket-bytes 1M
+want "results over the model" 2 "--json $W/only would replace $W/only, which is read: name another file"
+check "which is still there" cmp -s "$W/model" "$W/only"
 run "$PERF" bucket --bucket-bytes 64K,,1M
 want "a malformed list" 2 '64K,,1M: not a list of at most'
 run "$PERF" bucket -b 1M -e 64K

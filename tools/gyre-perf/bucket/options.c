@@ -232,7 +232,7 @@ static int check_together(options_t *o, char *why, size_t bytes)
                  (int)MAX_SIZES);
     else if (!o->list && (o->min_bytes == 0 || o->min_bytes > o->max_bytes))
         snprintf(why, bytes, "sizes from -b %zu to -e %zu: none", o->min_bytes, o->max_bytes);
-    else
+    else if (flags_apart("json", o->common.json, o->model, why, bytes))
         return PERF_OK;
     return PERF_USAGE;
 }
