@@ -7,10 +7,14 @@
 MAKE=${MAKE:-make}
 D=$W/stage
 DEADLINE=240
-run $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
+run $MAKE install PREFIX="/opt/my gyre" DESTDIR="$D"
+want "a folder with a space" 2 "PREFIX='/opt/my gyre' has a space"
+# shellcheck disable=SC2086
+run sh -c 'umask 077 && exec "$@"' - $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
 want "make install" 0
 check "make install has no complaint" [ ! -s "$W/err" ]
 at=$D/opt/gyre
+check "everyone may read all of it" [ -z "$(find "$at" ! -type l ! -perm -004)" ]
 for file in include/gyre/gyre.h include/gyre/device.cuh include/gyre/train.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/libgyre-malloc.so lib/libgyre-train.a \
     lib/pkgconfig/gyre.pc lib/pkgconfig/gyre-train.pc bin/ucx-run share/man/man1/ucx-run.1 \
     share/man/man7/gyre.7; do
