@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <gyre/version.h>
+
 #ifndef GYRE_MPI_LIBRARIES
 #define GYRE_MPI_LIBRARIES "../lib" /* from the folder of this program */
 #endif
@@ -331,6 +333,10 @@ int main(int count, char **arguments)
              "gyre-mpi PROGRAM.\n"
              "It finds out which MPI library the program uses, and preloads the libgyre-mpi that is built "
              "for it.");
+        return 0;
+    }
+    if (strcmp(program, "--version") == 0) {
+        puts("gyre-mpi " GYRE_VERSION);
         return 0;
     }
     if (program[0] == '\0' || program[0] == '-')

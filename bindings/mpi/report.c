@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 
 static bool reporting;
@@ -35,15 +36,19 @@ static const char *const whys[WHY_COUNT] = {
     [WHY_NOT_BLOCKING] = "no blocking collective on it since it was due",
 };
 
-static bool is_set(const char *name)
+static bool is_on(const char *name)
 {
+    static const char *const off[] = {"", "0", "off", "no", "false"};
     const char *text = getenv(name);
-    return text != NULL && text[0] != '\0' && strcmp(text, "0") != 0;
+    bool on = text != NULL;
+    for (size_t i = 0; on && i < sizeof(off) / sizeof(off[0]); i++)
+        on = strcasecmp(text, off[i]) != 0;
+    return on;
 }
 void shim_report_init(void)
 {
-    reporting = is_set("GYRE_MPI_REPORT");
-    shim_checking = is_set("GYRE_MPI_CHECK");
+    reporting = is_on("GYRE_MPI_REPORT");
+    shim_checking = is_on("GYRE_MPI_CHECK");
 }
 void shim_passed_on(shim_call_t id, shim_why_t why)
 {

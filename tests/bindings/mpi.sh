@@ -86,6 +86,9 @@ for kind in $kinds; do
         check "$kind: $n ranks: $(cat "$W/out")" grep -q ', 0 failed' "$W/out"
         check "$kind: $n ranks: no messages" [ ! -s "$W/err" ]
     done
+    mpi "$kind" 2 env GYRE_MPI_AFTER=3 GYRE_MPI_REPORT=off GYRE_MPI_CHECK=no "$gyre" "$c" calls
+    want "$kind: neither report nor comparison" 0
+    check "$kind: neither says anything: $(cat "$W/err")" [ ! -s "$W/err" ]
     mpi "$kind" 2 env GYRE_MPI_AFTER=3 GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" calls
     want "$kind: report and comparison" 0 'GYRE_MPI_CHECK: [1-9][0-9]* results compared with MPI.s, 0 differ'
     check "$kind: no warning" [ "$(grep -c 'not a setting' "$W/err")" = 0 ]
@@ -228,6 +231,8 @@ else
 fi
 run "$gyre"
 want "no program" 2 'usage'
+run "$gyre" --version
+out_is "the version" "gyre-mpi $(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' include/gyre/version.h)"
 run "$gyre" /no/such/program
 want "no such program" 127 '/no/such/program: no such program'
 run "$gyre" no-such-program
