@@ -12,6 +12,7 @@
 #endif
 
 #include "base/checked.h"
+#include "base/machine/copy.h"
 #include "base/defined.h"
 #include "base/thread/cacheline.h"
 #include "base/log.h"
@@ -291,7 +292,7 @@ void coll_kernel_divide(gyre_type_t type, void *buf, size_t count, int n)
 void coll_kernel_copy(void *dst, const void *src, size_t bytes)
 {
     if (bytes > 0 && dst != src)
-        memcpy(dst, src, bytes);
+        base_copy(dst, src, bytes);
 }
 
 float coll_half_to_float(unsigned short h)

@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#include "base/machine/copy.h"
 #include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 #include "collectives/run/call.h"
@@ -160,7 +161,7 @@ static inline void copy(char *to, const void *from, size_t bytes)
     else if (bytes >= 4 && bytes < 8)
         copy_ends(to, from, bytes, 4);
     else
-        memcpy(to, from, bytes);
+        base_copy(to, from, bytes);
 }
 
 /* Copies `count` elements of IN, or scales them. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/machine/copy.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "comm/memory/memory.h"
@@ -129,7 +130,7 @@ static int shm_put_pool(shm_link_t *shm, const void *buf, size_t bytes, comm_tag
 
     if (buffer < 0)
         return 0;
-    memcpy(comm_segment_buffer(&group->seg, group->seg.local, (uint32_t)buffer), buf, bytes);
+    base_copy(comm_segment_buffer(&group->seg, group->seg.local, (uint32_t)buffer), buf, bytes);
     ring_put(&shm->tx, PACKET_POOL, tag, &head, sizeof head);
     comm_pool_lend(&group->pool, buffer, &shm->tx.ctl->consumed, shm->tx.head);
     return 1;
@@ -218,7 +219,7 @@ static gyre_status_t shm_read(shm_link_t *shm, ring_kind_t kind, const ring_rndv
     if (kind == PACKET_WINDOW) {
         status = comm_peer_memory_map(shm->memory, &rndv->place, (size_t)rndv->bytes, &from);
         if (status == GYRE_OK) {
-            memcpy(buf, from, (size_t)rndv->bytes);
+            base_copy(buf, from, (size_t)rndv->bytes);
             if (rndv->gives && shm->rx.takes)
                 comm_peer_memory_take(shm->memory, from, (size_t)rndv->bytes);
         }
@@ -317,7 +318,7 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
     case PACKET_POOL:
         if (rndv.place.offset >= shm->base.group->seg.buffers || bytes > COMM_POOL_BYTES)
             return comm_link_broken(link, "a packet names a buffer that its sender does not have");
-        memcpy(buf, shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
+        base_copy(buf, shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
         if (shm->rx.takes)
             base_take(shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
         shm_advance(shm, packet, 1);

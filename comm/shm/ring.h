@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/machine/copy.h"
 #include "base/thread/cacheline.h"
 #include "comm/memory/segment.h"
 #include "comm/peer_memory.h"
@@ -129,10 +130,10 @@ static inline void ring_put_rest(ring_tx_t *tx, const unsigned char *from, size_
         tx->raw[slot / 64] |= 1ull << (slot % 64);
     }
     if (bytes <= straight) {
-        memcpy(&tx->slots[first], from, bytes);
+        base_copy(&tx->slots[first], from, bytes);
     } else {
-        memcpy(&tx->slots[first], from, straight);
-        memcpy(&tx->slots[0], from + straight, bytes - straight);
+        base_copy(&tx->slots[first], from, straight);
+        base_copy(&tx->slots[0], from + straight, bytes - straight);
     }
 }
 
@@ -193,10 +194,10 @@ static inline void ring_get(const ring_rx_t *rx, void *to, size_t bytes)
     at += RING_BODY;
     rest = bytes - RING_BODY;
     if (rest <= straight) {
-        memcpy(at, &rx->slots[first], rest);
+        base_copy(at, &rx->slots[first], rest);
     } else {
-        memcpy(at, &rx->slots[first], straight);
-        memcpy(at + straight, &rx->slots[0], rest - straight);
+        base_copy(at, &rx->slots[first], straight);
+        base_copy(at + straight, &rx->slots[0], rest - straight);
     }
     if (rx->takes) {
         base_take(&rx->slots[first], base_min_size(rest, straight));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/machine/copy.h"
 #include "base/error.h"
 #include "collectives/kernels/kernels.h"
 #include "comm/memory/memory.h"
@@ -142,7 +143,7 @@ static gyre_status_t reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t a
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
             if (g->joint[peer].out)
-                memcpy(g->joint[peer].out + at + done, to, part);
+                base_copy(g->joint[peer].out + at + done, to, part);
         }
     }
     return GYRE_OK;
@@ -205,11 +206,11 @@ static gyre_status_t copy(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s,
     size_t at = s->offset + s->msg.done, bytes = base_min_size(AT_ONCE, s->bytes - s->msg.done);
     gyre_status_t status = GYRE_OK;
     if (push && p->out)
-        memcpy(p->out + at, in + at, bytes);
+        base_copy(p->out + at, in + at, bytes);
     else if (push)
         status = comm_peer_memory_write(p->memory, &p->said.out, at, in + at, bytes);
     else if (p->in)
-        memcpy(out + at, p->in + at, bytes);
+        base_copy(out + at, p->in + at, bytes);
     else
         status = comm_peer_memory_read(p->memory, &p->said.in, at, out + at, bytes);
     if (status != GYRE_OK)

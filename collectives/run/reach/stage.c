@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/machine/copy.h"
 #include "base/settings/settings.h"
 #include "collectives/schedules/algorithms.h"
 #include "comm/memory/memory.h"
@@ -320,7 +321,7 @@ void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
     if (!to)
         return;
     if (needs->given)
-        memcpy(to, r->run.in + segment_begin(r), needs->given);
+        base_copy(to, r->run.in + segment_begin(r), needs->given);
     r->run.staged_in = to;
 }
 
@@ -332,6 +333,6 @@ int coll_stage_gives(const gyre_request_t *r)
 void coll_stage_end(gyre_request_t *r)
 {
     if (r->run.staged_out)
-        memcpy(r->run.out + segment_begin(r), r->run.staged_out, segment_bytes(r, r->run.staging->out));
+        base_copy(r->run.out + segment_begin(r), r->run.staged_out, segment_bytes(r, r->run.staging->out));
     r->run.staged_in = r->run.staged_out = NULL;
 }
