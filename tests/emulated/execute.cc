@@ -319,6 +319,7 @@ static void thread_ends(Worker *w)
     unsigned linear = w->self->linear, warp = linear / 32;
     if (w->copying[linear])
         flush_copies(w, linear, 0);
+    wgmma_thread_ends();
     check_stack(w->self);
     w->live--;
     w->warp_alive[warp] &= ~(1u << linear % 32);
@@ -373,6 +374,7 @@ static void run_block(Worker *w, unsigned long index)
     w->yielded.clear();
     w->at_barrier.clear();
     w->votes = 0;
+    wgmma_block();
     for (unsigned i = 0; i * 32 < w->threads; i++) {
         unsigned lanes = w->threads - 32 * i;
         w->warp_alive[i] = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
@@ -493,6 +495,8 @@ static void flush_copies(Worker *w, unsigned thread, size_t keep)
 {
     std::deque<std::vector<Copy>> &groups = w->copies[thread].groups;
     while (groups.size() > keep) {
+        if (!groups.front().empty())
+            wgmma_copied();
         do_copies(groups.front());
         groups.pop_front();
     }

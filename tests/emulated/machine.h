@@ -2,6 +2,7 @@
 /* tests/emulated/machine.h: what the emulator's parts know of one another.
  *
  *   execute.cc   runs a kernel's blocks: fibers, barriers, warps, the pool of OS threads
+ *   wgmma.cc     products of warpgroups
  *   memory.cc    device memory and mapped host memory: who owns an address, and who else may map it
  *   stream.cc    streams (an OS thread each), events, and the capture of streams into graphs
  *   copy.cc      copies, fills, host functions and kernels as a stream's work
@@ -44,6 +45,11 @@ struct Kernel {
 };
 /* Runs all blocks; cudaSuccess, or why the kernel was given up. */
 cudaError_t execute(Kernel &kernel);
+
+/* ---- wgmma.cc: of the thread of a block that runs now ---- */
+void wgmma_block(void);       /* a block begins */
+void wgmma_copied(void);      /* copies of this thread have arrived */
+void wgmma_thread_ends(void); /* what it has not waited for is an error */
 
 /* ---- memory.cc ---- */
 enum class Place { UNKNOWN, DEVICE, PINNED };
