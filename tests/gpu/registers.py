@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 BUILD = Path(sys.argv[1])
-REPORT = re.compile(r"entry function '(\S+)' for 'sm_90'\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads\n"
+REPORT = re.compile(r"entry function '(\S+)' for 'sm_90a?'\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads\n"
                     r".*?Used (\d+) registers(.*?)\n", re.S)
 ATTENTION, PRODUCTS, LAYERS = "model/gpu/attention/", "model/gpu/products/matmul", "model/gpu/layers/"
 wrong = checked = 0
@@ -54,6 +54,19 @@ def layer(label, file, *names):
     says("docs/gpu-training.md", f"| {label} | {', '.join(str(k[0]) for k in some)} | {spills(some)} | {some[0][3]} |")
 
 
+def wgmma():
+    """Rows of wgmma.cu: shared memory as it launches them, and the blocks of a multiprocessor (65,536 registers in units of 8
+    per thread, 227 KiB of which the driver takes 1 for each block) that both leave."""
+    for label, pattern, threads, tiles, stats in (("forward", r"wgmma_forward<\d+>", 256, 6, 0),
+                                                  ("dk and dv", r"wgmma_backward<\d+, 1>", 128, 6, 1024),
+                                                  ("dq", r"wgmma_backward<\d+, 0>", 128, 6, 512)):
+        some = kernels(ATTENTION + "wgmma", pattern)
+        shared = [tiles * 64 * D * 2 + stats for D in (64, 128)]
+        blocks = [min(65536 // (-(-k[0] // 8) * 8 * threads), 227 * 1024 // (s + 1024)) for k, s in zip(some, shared)]
+        says("docs/gpu-training.md", f"| {label} | {', '.join(str(k[0]) for k in some)} | {spills(some)} | "
+             f"{', '.join(f'{s / 1024:g}' for s in shared)} | {', '.join(map(str, blocks))} |")
+
+
 def main():
     row("products, bf16, 128 x 128 (4 transpositions)", kernels(PRODUCTS, r"product_bf16<., ., 128, 128>"), span=True)
     row("products, bf16, 64 x 64", kernels(PRODUCTS, r"product_bf16<., ., 64, 64>"), span=True)
@@ -61,6 +74,7 @@ def main():
     row("attention forward, bf16, heads up to 64, 96, 128", kernels(ATTENTION + "mma", r"forward<\d+>"))
     row("attention backward, bf16, dk and dv", kernels(ATTENTION + "mma", r"backward<\d+, 1>"))
     row("attention backward, bf16, dq", kernels(ATTENTION + "mma", r"backward<\d+, 0>"))
+    wgmma()
     row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
         kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
 

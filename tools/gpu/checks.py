@@ -121,6 +121,10 @@ class Checks(Training, Ranks):
                 self.result(run, name, row, "measured", float(rate), unit,
                             note=f"{share} % of the matrix rate" if share else "",
                             between=between(least, most))
+        for output, gradients in set(
+                re.findall(r"^wgmma and mma.sync differ by (\S+) of the output, (\S+) of the", run.text, re.M)):
+            self.result(run, name, "attention by wgmma against mma.sync", "measured",
+                        note=f"they differ by {output} of the output, {gradients} of the gradients")
         if self.copy is None and run.status is not None:
             self.result(run, "copy-rate", "device copies", "failed", None, "GB/s", "",
                         "gpu_kernels printed none")

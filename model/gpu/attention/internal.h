@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/gpu/attention/internal.h: what the kernels of mma.cu and f32.cu share: addresses of heads, the
- * columns that a row sees, dropout, launching. For .cu files only. */
+/* model/gpu/attention/internal.h: what the kernels of mma.cu, wgmma.cu and f32.cu share: addresses of
+ * heads, the columns that a row sees, dropout, launching. For .cu files only. */
 #ifndef MODEL_GPU_ATTENTION_INTERNAL_H
 #define MODEL_GPU_ATTENTION_INTERNAL_H
 
@@ -117,5 +117,9 @@ static inline attend_t attend_of(const model_cuda_attention_t *a)
 cudaError_t attention_f32_forward(const attend_t *p, cudaStream_t stream);
 cudaError_t attention_f32_backward(const attend_t *p, cudaStream_t stream); /* delta is there */
 size_t attention_f32_backward_bytes(void);                                  /* of shared memory per block */
+
+/* by wgmma: bf16, heads of at most 64 or at least 97 channels (kernels.h) */
+cudaError_t attention_wgmma_forward(const attend_t *p, cudaStream_t stream);
+cudaError_t attention_wgmma_backward(const attend_t *p, cudaStream_t stream); /* delta is there */
 
 #endif

@@ -6,8 +6,10 @@
 
 #include <cuda_runtime_api.h>
 #include <limits.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/settings/settings.h"
 #include "model/gpu/attention/kernels.h"
 
 static gyre_status_t check(const model_cuda_attention_t *a)
@@ -63,6 +65,23 @@ gyre_status_t model_cuda_attention_fits(model_cuda_type_t type, size_t head_dim)
     return GYRE_OK;
 }
 
+/* wgmma.cu's kernels are for compute capability 9.0 alone. */
+static int by_wgmma(model_cuda_type_t type, size_t head_dim)
+{
+    int device = 0, major = 0, minor = 0;
+    return type == MODEL_CUDA_BF16 && (head_dim <= 64 || head_dim > 96) &&
+           model_cuda_attention_wgmma_built() && strcmp(base_setting_string(SET_WGMMA), "off") != 0 &&
+           cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+           major == 9 && minor == 0;
+}
+
+const char *model_cuda_attention_by(model_cuda_type_t type, size_t head_dim)
+{
+    return type == MODEL_CUDA_F32 ? "fma" : by_wgmma(type, head_dim) ? "wgmma" : "mma.sync";
+}
+
 static int nothing(const model_cuda_attention_t *a)
 {
     return a->batch == 0 || a->leaves == 0 || a->heads == 0 || a->T == 0;
@@ -75,7 +94,8 @@ gyre_status_t model_cuda_attention(const model_cuda_attention_t *attention, stru
     gyre_status_t status = check(attention);
     if (status != GYRE_OK)
         return status;
-    return told(model_cuda_attention_forward_launch(attention, stream), "attention", attention);
+    const int wgmma = by_wgmma(attention->type, attention->head_dim);
+    return told(model_cuda_attention_forward_launch(attention, wgmma, stream), "attention", attention);
 }
 
 gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attention,
@@ -88,7 +108,9 @@ gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attent
         status = model_cuda_attention_fits(attention->type, attention->head_dim);
     if (status != GYRE_OK)
         return status;
-    return told(model_cuda_attention_backward_launch(attention, stream), "attention's backward", attention);
+    const int wgmma = by_wgmma(attention->type, attention->head_dim);
+    return told(model_cuda_attention_backward_launch(attention, wgmma, stream), "attention's backward",
+                attention);
 }
 
 #endif

@@ -15,73 +15,11 @@
  *   dv = drop(p)^T do;  dk = scale ds^T q;  dq = scale ds k */
 #include "model/gpu/attention/internal.h"
 #include "model/gpu/attention/tiles.h"
-
-/* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element
- * is (r, c) of the head, rows being queries, or keys (OF_KEYS). */
-template <int OF_KEYS, int J>
-static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
-                                                   int c)
-{
-    uint32_t lost = 0;
-#pragma unroll 1
-    for (int i = 0; i < J * 4; i += OF_KEYS ? 1 : 2) {
-        int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
-        uint32_t pair =
-            dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
-        lost |= (OF_KEYS ? pair & 1 : pair)
-                << i; /* neighbours in memory are neighbours here where columns are keys */
-    }
-    return lost;
-}
+#include "model/gpu/attention/weights.h"
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 128, COLUMNS = 64 };
-
-/* One row of a tile of 16, the lane's upper or lower: its scores with 64 columns, of which the lane's first
- * is c, become weights under the largest so far, and what was added up before is rescaled. */
-template <int D>
-static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out[D / 8][4], float *largest,
-                                              float *sum, int upper, const attend_t *p, float slope, int row,
-                                              int prefix, int c, int masked)
-{
-    const int sees = seen(row, prefix), last = (sees < (int)p->a.T ? sees : (int)p->a.T) - c;
-    float top = *largest, add = 0;
-    if (slope > 0)
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                s[j][upper + e] -= slope * fabsf((float)(row - (c + j * 8 + e)));
-    if (masked)
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                if (j * 8 + e >= last)
-                    s[j][upper + e] = -INFINITY;
-#pragma unroll
-    for (int j = 0; j < COLUMNS / 8; j++)
-        top = fmaxf(top, fmaxf(s[j][upper], s[j][upper + 1]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)); /* finite: every row sees column 0 */
-    const float shrink = power_2((*largest - top) * p->scale_2), top_2 = top * p->scale_2;
-#pragma unroll
-    for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float x = power_2(s[j][upper + e] * p->scale_2 - top_2);
-            s[j][upper + e] = x;
-            add += x;
-        }
-    *largest = top;
-    *sum = *sum * shrink + add;
-#pragma unroll
-    for (int j = 0; j < D / 8; j++) {
-        out[j][upper] *= shrink;
-        out[j][upper + 1] *= shrink;
-    }
-}
+enum { ROWS = 128 };
 
 /* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32
  * rows, as two tiles of 16. Shared memory: q, then one tile of k and one of v. The values travel while
@@ -192,69 +130,6 @@ template <int D, int OF_KEYS> struct part_t {
     static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
 };
 
-/* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores'
- * gradients. The lane's first element is (r, c) of the head, and its queries' numbers begin at lse and
- * delta. */
-template <int D, int OF_KEYS>
-static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const attend_t *p, int b, int head,
-                                             int prefix, int r, int c, const float *lse, const float *delta,
-                                             int masked)
-{
-    constexpr int J = part_t<D, OF_KEYS>::C / 8;
-    const model_cuda_attention_t *a = &p->a;
-    const float slope = a->slopes ? a->slopes[head] * LOG2E : 0;
-#define COLUMN(j, e) ((j)*8 + ((e)&1))
-#define ROW(e)       (((e)&2) * 4)
-#define QUERY(j, e)  (OF_KEYS ? COLUMN(j, e) : ROW(e))
-#pragma unroll
-    for (int j = 0; j < J; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            w[j][e] = w[j][e] * p->scale_2 - lse[QUERY(j, e)];
-    if (slope > 0)
-#pragma unroll
-        for (int j = 0; j < J; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                w[j][e] -= slope * fabsf((float)(r - c + ROW(e) - COLUMN(j, e)));
-    if (masked)
-#pragma unroll
-        for (int j = 0; j < J; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                int row = r + ROW(e), column = c + COLUMN(j, e), query = OF_KEYS ? column : row,
-                    key = OF_KEYS ? row : column;
-                if (key >= seen(query, prefix) || key >= (int)a->T)
-                    w[j][e] = -INFINITY;
-            }
-#pragma unroll
-    for (int j = 0; j < J; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            w[j][e] = power_2(w[j][e]);
-    const uint32_t lost = a->keys ? lost_of<OF_KEYS, J>(a, b, head, r, c) : 0;
-    if (a->keys)
-#pragma unroll
-        for (int j = 0; j < J; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                d[j][e] = lost >> (j * 4 + e) & 1 ? 0 : d[j][e] * a->kept;
-#pragma unroll
-    for (int j = 0; j < J; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            d[j][e] = w[j][e] * (d[j][e] - delta[QUERY(j, e)]);
-    if (a->keys)
-#pragma unroll
-        for (int j = 0; j < J; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                w[j][e] = lost >> (j * 4 + e) & 1 ? 0 : w[j][e] * a->kept;
-#undef COLUMN
-#undef ROW
-#undef QUERY
-}
-
 /* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and
  * the queries' lse and delta: of the rows, or two stages of those of the columns. */
 template <int D, int OF_KEYS>
@@ -334,8 +209,8 @@ static __global__ void __launch_bounds__(part_t<D, OF_KEYS>::THREADS, part_t<D, 
 #pragma unroll
                 for (int i = 0; i < I; i++) {
                     int r = (warp * I + i) * 16 + lane / 4, c = sub + lane % 4 * 2, query = OF_KEYS ? c : r;
-                    weigh<D, OF_KEYS>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
-                                      stat + QUERIES + query, masked);
+                    weigh<OF_KEYS, C / 8>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
+                                          stat + QUERIES + query, masked);
                 }
                 gather<D, I, C>(acc_x, d, cols_x, sub);
                 if constexpr (OF_KEYS)
@@ -397,7 +272,7 @@ template <int D, int OF_KEYS> static size_t backward_bytes(void)
     return (2 * ROWS + part_t<D, OF_KEYS>::STAGES * 2 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
 }
 
-extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention,
+extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention, int wgmma,
                                                            cudaStream_t stream)
 {
     attend_t p = attend_of(attention);
@@ -405,6 +280,8 @@ extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_atte
               (unsigned)attention->batch);
     if (attention->type == MODEL_CUDA_F32)
         return attention_f32_forward(&p, stream);
+    if (wgmma)
+        return attention_wgmma_forward(&p, stream);
     if (attention->head_dim <= 64)
         return attention_launch(forward<64>, &p, grid, 128, forward_bytes(64), stream);
     if (attention->head_dim <= 96)
@@ -438,7 +315,7 @@ extern "C" size_t model_cuda_attention_backward_shared(model_cuda_type_t type, s
 }
 
 extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
-                                                            cudaStream_t stream)
+                                                            int wgmma, cudaStream_t stream)
 {
     attend_t p = attend_of(attention);
     dim3 grid((unsigned)((attention->T + 7) / 8), (unsigned)(attention->leaves * attention->heads),
@@ -448,6 +325,8 @@ extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_att
         return rc;
     if (attention->type == MODEL_CUDA_F32)
         return attention_f32_backward(&p, stream);
+    if (wgmma)
+        return attention_wgmma_backward(&p, stream);
     if (attention->head_dim <= 64)
         return backward_of<64>(&p, stream);
     if (attention->head_dim <= 96)

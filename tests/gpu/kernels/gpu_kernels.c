@@ -268,6 +268,45 @@ static void attend_back(bench_t *bench, void *of)
     ours(model_cuda_attention_backward(of, bench->stream), "model_cuda_attention_backward");
 }
 
+/* The output and the gradients, which lie one after another, on the host. */
+static uint16_t *results_of(const model_cuda_attention_t *a, size_t outputs, size_t gradients)
+{
+    uint16_t *all = malloc((outputs + gradients) * sizeof(*all));
+    if (!all)
+        failed("results_of", "out of memory");
+    CUDA(cudaMemcpy(all, a->o.data, outputs * sizeof(*all), cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(all + outputs, a->d_q.data, gradients * sizeof(*all), cudaMemcpyDeviceToHost));
+    return all;
+}
+
+static double of_bf16(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof(value));
+    return (double)value;
+}
+
+/* The kernels by wgmma and by mma.sync differ in the order of sums, and each rounds a result to bf16: by a
+ * part of 2^-9 of it at most, often not at all. A fragment or a descriptor that is wrong changes all of it.
+ * Frees the results. */
+static void agree(uint16_t *results[2], size_t outputs, size_t gradients)
+{
+    double apart[2] = {0, 0}, size[2] = {0, 0};
+    for (size_t i = 0; i < outputs + gradients; i++) {
+        double x = of_bf16(results[0][i]), y = of_bf16(results[1][i]);
+        apart[i >= outputs] += (x - y) * (x - y);
+        size[i >= outputs] += y * y;
+    }
+    free(results[0]);
+    free(results[1]);
+    const double forward = sqrt(apart[0] / size[0]), backward = sqrt(apart[1] / size[1]);
+    printf("wgmma and mma.sync differ by %.2g of the output, %.2g of the gradients\n", forward, backward);
+    snprintf(row.name, sizeof(row.name), "attention by wgmma");
+    if (!(forward < 0x1p-6) || !(backward < 0x1p-6)) /* not a number, too */
+        failed("results", "they differ by more than 1/64: GYRE_WGMMA=off has those of mma.sync");
+}
+
 static void attention_rows(bench_t *bench, model_cuda_type_t type, size_t batch, size_t heads,
                            size_t kv_heads, size_t T, size_t D, double share_of, int goals)
 {
@@ -299,16 +338,27 @@ static void attention_rows(bench_t *bench, model_cuda_type_t type, size_t batch,
     a.delta = device_memory(rows * heads * sizeof(float));
     double product = (double)batch * (double)heads * (double)T * ((double)T + 1) *
                      (double)D; /* one of the products, in operations */
-    for (int back = 0; back < 2; back++) {
-        snprintf(row.name, sizeof(row.name), "attention %s, %s: %zu x %zu (%zu) heads of %zu, T %zu",
-                 back ? "backward" : "forward", type == MODEL_CUDA_BF16 ? "bf16" : "fp32", batch, heads,
-                 kv_heads, D, T);
-        const spread_t seconds = time_of(bench, back ? attend_back : attend, &a);
-        tell(bench, row.name, seconds, (back ? 5 : 2) * product / 1e12, "TFLOP/s", share_of,
-             !goals ? 0
-             : back ? 0.4
-                    : 0.5);
+    const char *types = type == MODEL_CUDA_BF16 ? "bf16" : "fp32", *by = model_cuda_attention_by(type, D);
+    const int two = strcmp(by, "wgmma") == 0; /* kernels: those of GYRE_WGMMA=auto, and of off */
+    uint16_t *results[2] = {NULL, NULL};
+    for (int off = 0; off <= two; off++) {
+        ours(base_settings_set(SET_WGMMA, off ? "off" : NULL, "gpu_kernels"), "GYRE_WGMMA");
+        for (int back = 0; back < 2; back++) {
+            snprintf(row.name, sizeof(row.name), "attention %s, %s, %s: %zu x %zu (%zu) heads of %zu, T %zu",
+                     back ? "backward" : "forward", types, model_cuda_attention_by(type, D), batch, heads,
+                     kv_heads, D, T);
+            const spread_t seconds = time_of(bench, back ? attend_back : attend, &a);
+            tell(bench, row.name, seconds, (back ? 5 : 2) * product / 1e12, "TFLOP/s", share_of,
+                 !goals || off ? 0
+                 : back        ? 0.4
+                               : 0.5);
+        }
+        if (two)
+            results[off] = results_of(&a, rows * heads * D, rows * width);
     }
+    ours(base_settings_set(SET_WGMMA, NULL, NULL), "GYRE_WGMMA");
+    if (two)
+        agree(results, rows * heads * D, rows * width);
 }
 
 static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size_t heads, size_t kv_heads,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/settings/settings.h"
 #include "model/gpu/attention/attention.h"
 #include "model/kernels/kernels.h"
 #include "tests/gpu/memory.h"
@@ -238,6 +239,20 @@ static void case_check(case_t *c)
             }
 }
 
+/* fp32, bf16 by what the device has, bf16 by mma.sync */
+enum { WAYS = 3 };
+
+static model_cuda_type_t type_of(int way)
+{
+    assert_int_equal(base_settings_set(SET_WGMMA, way == 2 ? "off" : "auto", "test"), GYRE_OK);
+    return way ? MODEL_CUDA_BF16 : MODEL_CUDA_F32;
+}
+
+static void take_default(void)
+{
+    assert_int_equal(base_settings_set(SET_WGMMA, NULL, NULL), GYRE_OK);
+}
+
 /* Lengths and head sizes at, below and above what a tile holds; every way to mask. */
 static void against_the_formulas(void **state)
 {
@@ -280,23 +295,32 @@ static void against_the_formulas(void **state)
          .head_dim = 100,
          .pad = 3,
          .with = ALIBI},
+        {.batch = 1, .leaves = 1, .heads = 2, .kv_heads = 1, .T = 270, .head_dim = 64},
+        {.batch = 1,
+         .leaves = 1,
+         .heads = 1,
+         .kv_heads = 1,
+         .T = 260,
+         .head_dim = 128,
+         .with = PREFIX | ALIBI | DROPOUT},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-        for (int type = 0; type < 2; type++) {
+        for (int way = 0; way < WAYS; way++) {
             shape_t s = shapes[i];
-            s.type = type ? MODEL_CUDA_BF16 : MODEL_CUDA_F32;
             tensor_seed = 20 + i;
+            s.type = type_of(way);
             case_t c = case_make(s);
             case_check(&c);
             case_free(&c);
         }
+    take_default();
 }
 
 /* Again, and a sequence alone: the bits of the first time. */
 static void the_same_bits(void **state)
 {
     (void)state;
-    for (int type = 0; type < 2; type++) {
+    for (int kernels = 0; kernels < WAYS; kernels++) {
         shape_t s = {.batch = 2,
                      .leaves = 1,
                      .heads = 2,
@@ -304,7 +328,7 @@ static void the_same_bits(void **state)
                      .T = 70,
                      .head_dim = 24,
                      .with = DROPOUT | ALIBI};
-        s.type = type ? MODEL_CUDA_BF16 : MODEL_CUDA_F32;
+        s.type = type_of(kernels);
         tensor_seed = 40;
         case_t c = case_make(s);
         double *o = malloc(c.o.count * sizeof(*o)), *d = malloc(c.d_qkv.count * sizeof(*d));
@@ -336,6 +360,23 @@ static void the_same_bits(void **state)
         free(o);
         free(d);
         case_free(&c);
+    }
+    take_default();
+}
+
+/* Which kernels are taken, and that the setting names others. */
+static void choices(void **state)
+{
+    (void)state;
+    static const size_t dims[] = {1, 64, 65, 96, 97, 128};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        const char *by = model_cuda_attention_by(MODEL_CUDA_BF16, dims[i]);
+        assert_string_equal(model_cuda_attention_by(MODEL_CUDA_F32, dims[i]), "fma");
+        if (gpu_is_emulated()) /* a device of compute capability 9.0 */
+            assert_string_equal(by, dims[i] > 64 && dims[i] <= 96 ? "mma.sync" : "wgmma");
+        type_of(2);
+        assert_string_equal(model_cuda_attention_by(MODEL_CUDA_BF16, dims[i]), "mma.sync");
+        take_default();
     }
 }
 
@@ -373,6 +414,7 @@ int main(void)
     if (!gpu_here())
         return 77;
     const struct CMUnitTest tests[] = {cmocka_unit_test(against_the_formulas),
-                                       cmocka_unit_test(the_same_bits), cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(the_same_bits), cmocka_unit_test(choices),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
