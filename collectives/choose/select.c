@@ -18,6 +18,10 @@ enum {
     SHARED_COPY = 16 << 10,     /* and share a broadcast above */
     SHARED_PAIR = 4096,         /* two ranks work in each other's memory above */
     EXCHANGE_BYTES = 8192,      /* see oneshot_pays */
+    EXCHANGE_WHOLE = 16 << 10,  /* a broadcast up to here is one exchange; above, one for each piece, */
+    EXCHANGE_PIECES = 32 << 10, /* up to here, */
+    EXCHANGE_CROWD = 64 << 10,  /* or, among many ranks, here: EXCHANGE_EACH for each */
+    EXCHANGE_EACH = 4 << 10,
     EXCHANGE_TOTAL = 512 << 10, /* bytes that each of more than DIRECT_RANKS ranks reads at most */
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,           /* flat schedules open n connections and take n messages: fine up to here */
@@ -235,6 +239,13 @@ static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_ar
     return first_that_serves(args, small ? small_net : large_net, 4);
 }
 
+/* Bytes of a broadcast that goes in pieces among ranks that share cores: a rank copies what has come while
+ * its turn lasts, instead of waiting for turns of all ranks, and has it copied twice. */
+static size_t pieces_most(int n)
+{
+    return base_max_size(EXCHANGE_PIECES, base_min_size((size_t)n * EXCHANGE_EACH, EXCHANGE_CROWD));
+}
+
 /* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a
  * process_vm_readv, up to here: above, two ranks on cores of their own reach into each other's memory
  * instead. */
@@ -244,6 +255,8 @@ static int oneshot_pays(const coll_facts_t *facts, const coll_args_t *args, size
     if (args->n > DIRECT_RANKS && args->op != COLL_BROADCAST &&
         args->count * esize * (size_t)args->n > EXCHANGE_TOTAL)
         return 0;
+    if (args->op == COLL_BROADCAST && args->count > EXCHANGE_WHOLE / esize)
+        return args->n > facts->cost.cores && args->count <= pieces_most(args->n) / esize;
     if (args->n != 2 || facts->cost.cores < 2 || !facts->reach)
         return 1;
     switch (args->op) {

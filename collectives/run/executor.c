@@ -363,8 +363,9 @@ static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
     }
     coll_oneshot_state_t state = e->state;
     const int next = e->next;
+    const uint32_t left = e->left;
     gyre_status_t st = coll_oneshot_advance(e);
-    *moved |= st == GYRE_OK || e->state != state || e->next != next;
+    *moved |= st == GYRE_OK || e->state != state || e->next != next || e->left != left;
     return st;
 }
 

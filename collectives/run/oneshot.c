@@ -7,7 +7,8 @@
  *     all_reduce, reduce       the whole input is posted; each rank that wants the result adds all inputs
  *     reduce_scatter           likewise, of its own block only
  *     all_gather, gather       own block; copied by the ranks that want it
- *     broadcast, scatter       the root's input; each rank copies its part
+ *     broadcast, scatter       the root's input; each rank copies its part. A long broadcast is an exchange
+ *                              for each piece, and the root may be ahead by as many as its outbox has room
  *     all_to_all               the whole input; each rank copies the block meant for it
  *     barrier                  nothing, but each rank waits for the posts of all
  *
@@ -60,12 +61,19 @@ static size_t posted_count(const coll_shape_t *s, int n)
     }
 }
 
+/* Bytes that a rank posts at most. */
+static size_t post_most(const comm_outbox_t *x)
+{
+    return base_min_size(COLL_ONESHOT_MOST, comm_outbox_most(&x->shape));
+}
+
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t esize)
 {
     comm_outbox_t *x = comm_group_outbox(comm->group);
     size_t most = posted_count(s, comm->n);
-    if (!x || (comm->leaves && coll_op_reduces(s->op)) || most > COLL_ONESHOT_MOST / esize ||
-        most * esize > comm_outbox_most(&x->shape))
+    if (!x || (comm->leaves && coll_op_reduces(s->op)))
+        return 0;
+    if (most > post_most(x) * (s->op == COLL_BROADCAST ? COLL_ONESHOT_PIECES : 1) / esize)
         return 0;
     return most > 0 || s->op == COLL_BARRIER;
 }
@@ -108,9 +116,17 @@ static int streams(coll_op_t op)
 }
 
 /* Bytes that `rank` posts. */
-static inline size_t post_bytes(const coll_plan_t *p, int rank)
+static inline size_t post_bytes(const coll_plan_t *p, const coll_oneshot_part_t *part, int rank)
 {
-    return p->part.counts ? p->part.counts[rank] * p->esize : p->part.post;
+    return part->counts ? part->counts[rank] * p->esize : part->post;
+}
+
+static size_t received_bytes(const coll_plan_t *p, const coll_oneshot_part_t *part, int rank)
+{
+    size_t sum = 0;
+    for (int r = part->first; r < part->end; r++)
+        sum += r != rank ? post_bytes(p, part, r) : 0;
+    return sum;
 }
 
 void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *p)
@@ -130,13 +146,25 @@ void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *p)
     if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
         for (int r = 0; r < n; r++)
             part->post += s->counts[r] * p->esize;
-    part->sent = post_bytes(p, rank);
-    for (int r = part->first; r < part->end; r++)
-        part->received += r != rank ? post_bytes(p, r) : 0;
-    comm->oneshot.comm = comm;
+    part->sent = post_bytes(p, part, rank);
     comm->oneshot.x = comm_group_outbox(comm->group);
+    const size_t piece = post_most(comm->oneshot.x), whole = part->post;
+    if (s->op == COLL_BROADCAST && whole > piece) {
+        part->more = (uint32_t)((whole - 1) / piece);
+        part->post = piece;
+        part->sent = part->posts ? piece : 0;
+    }
+    p->last = *part;
+    if (part->more) {
+        p->last.post = whole - part->more * piece;
+        p->last.sent = part->posts ? p->last.post : 0;
+    }
+    part->received = received_bytes(p, part, rank);
+    p->last.received = received_bytes(p, &p->last, rank);
+    comm->oneshot.comm = comm;
     comm->oneshot.takes = n == 2 && coll_cost_takes(&comm->tune->cost);
-    comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, part->streams);
+    comm_group_outbox_populate(comm->group, base_min_size(posted_count(s, n) * p->esize, piece),
+                               part->streams);
 }
 
 /* ---- what a rank posts --------------------------------------------------------------------------------- */
@@ -191,13 +219,13 @@ static inline void write_post(const coll_oneshot_run_t *e, char *to)
     else if (s->scaled)
         (void)put(e, to, e->in, s->count);
     else
-        copy(to, e->in, e->plan->part.sent);
+        copy(to, e->in, e->part->sent);
 }
 
 /* Posts, if there is room. */
 static int try_post(coll_oneshot_run_t *e)
 {
-    const coll_oneshot_part_t *part = &e->plan->part;
+    const coll_oneshot_part_t *part = e->part;
     char *to = comm_outbox_reserve(e->x, part->sent);
     if (!to)
         return 0;
@@ -283,7 +311,7 @@ static inline gyre_status_t make_result(const coll_oneshot_run_t *e)
     case COLL_BARRIER:
         return GYRE_OK;
     case COLL_BROADCAST:
-        copy(e->out, e->from[s->root], e->plan->part.post);
+        copy(e->out, e->from[s->root], e->part->post);
         return GYRE_OK;
     case COLL_ALL_REDUCE:
         return add_up(e, e->from, s->count);
@@ -296,20 +324,35 @@ static inline gyre_status_t make_result(const coll_oneshot_run_t *e)
 
 /* ---- its steps ----------------------------------------------------------------------------------------- */
 
+static inline void begin_part(coll_oneshot_run_t *e, const coll_oneshot_part_t *part)
+{
+    e->part = part;
+    e->state = part->posts ? COLL_ONESHOT_POSTS : COLL_ONESHOT_WAITS;
+    e->next = part->first;
+    e->from[e->comm->rank] = e->in; /* read where it lies, unless it is scaled on its way into the post */
+    comm_outbox_begin(e->x, part->streams);
+    if (part->posts)
+        (void)try_post(e); /* no room: coll_oneshot_advance tries again */
+}
+
 static inline void begin(coll_oneshot_run_t *e)
 {
     gyre_comm_t *comm = e->comm;
-    const coll_oneshot_part_t *part = &e->plan->part;
-    e->state = part->posts ? COLL_ONESHOT_POSTS : COLL_ONESHOT_WAITS;
-    e->next = part->first;
-    e->from[comm->rank] = e->in; /* it is read where it lies, unless it is scaled on its way into the post */
     /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
      * posted (two roots of a broadcast) is found by the next call in which they do. */
     comm->exchange_chain = (comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
     e->tag.sig = comm->exchange_chain;
-    comm_outbox_begin(e->x, part->streams);
-    if (part->posts)
-        (void)try_post(e); /* no room: coll_oneshot_advance tries again */
+    e->left = e->plan->part.more;
+    begin_part(e, &e->plan->part);
+}
+
+/* The next piece of a long broadcast. */
+static __attribute__((noinline)) void begin_next(coll_oneshot_run_t *e)
+{
+    e->in += e->part->post;
+    e->out += e->part->post;
+    e->left--;
+    begin_part(e, e->left ? &e->plan->part : &e->plan->last);
 }
 
 /* Of two ranks each is the only reader of what the other posts (base/thread/cacheline.h), unless that is
@@ -317,7 +360,7 @@ static inline void begin(coll_oneshot_run_t *e)
 static __attribute__((noinline)) void take_lines(const coll_oneshot_run_t *e)
 {
     const int peer = 1 - e->comm->rank;
-    base_take((void *)(uintptr_t)e->from[peer], post_bytes(e->plan, peer));
+    base_take((void *)(uintptr_t)e->from[peer], post_bytes(e->plan, e->part, peer));
 }
 
 /* All that is needed is there. */
@@ -328,8 +371,8 @@ static inline gyre_status_t finish(coll_oneshot_run_t *e)
         e->failed = st; /* what is in place is spoilt: it is not tried again */
         return coll_kernel_failed(e->plan->shape.redop, st);
     }
-    e->comm->traffic.bytes_received += e->plan->part.received;
-    if (e->takes && e->plan->part.received > TAKES_FROM && !e->plan->shape.scaled)
+    e->comm->traffic.bytes_received += e->part->received;
+    if (e->takes && e->part->received > TAKES_FROM && !e->plan->shape.scaled)
         take_lines(e);
     comm_outbox_finish(e->x);
     if (e->x->stream) /* the post above; and who is ahead may sleep until there is room again */
@@ -339,17 +382,22 @@ static inline gyre_status_t finish(coll_oneshot_run_t *e)
 
 static inline gyre_status_t advance(coll_oneshot_run_t *e)
 {
-    const coll_plan_t *p = e->plan;
-    if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
-        return GYRE_IN_PROGRESS;
-    while (e->next < p->part.end) {
-        const int from = e->next;
-        gyre_status_t st = comm_outbox_look(e->x, from, post_bytes(p, from), e->tag, &e->from[from]);
-        if (st != GYRE_OK)
+    for (;; begin_next(e)) {
+        const coll_oneshot_part_t *part = e->part;
+        if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
+            return GYRE_IN_PROGRESS;
+        while (e->next < part->end) {
+            const int from = e->next;
+            gyre_status_t st =
+                comm_outbox_look(e->x, from, post_bytes(e->plan, part, from), e->tag, &e->from[from]);
+            if (st != GYRE_OK)
+                return st;
+            e->next += 1 + (from + 1 == e->comm->rank);
+        }
+        const gyre_status_t st = finish(e);
+        if (st != GYRE_OK || e->left == 0)
             return st;
-        e->next += 1 + (from + 1 == e->comm->rank);
     }
-    return finish(e);
 }
 
 void coll_oneshot_begin(coll_oneshot_run_t *e)
@@ -411,5 +459,5 @@ int coll_oneshot_late(const coll_oneshot_run_t *e)
 {
     if (e->state == COLL_ONESHOT_POSTS)
         return comm_outbox_laggard(e->x);
-    return e->next < e->plan->part.end ? e->next : -1;
+    return e->next < e->part->end ? e->next : -1;
 }

@@ -7,7 +7,10 @@
 #include "collectives/run/plan.h"
 #include "comm/memory/outbox.h"
 
-enum { COLL_ONESHOT_MOST = 16 << 10 }; /* bytes that a rank posts at most */
+enum {
+    COLL_ONESHOT_MOST = 16 << 10, /* bytes that a rank posts at most */
+    COLL_ONESHOT_PIECES = 32      /* exchanges of a longer broadcast, at most */
+};
 
 typedef enum { COLL_ONESHOT_POSTS, COLL_ONESHOT_WAITS } coll_oneshot_state_t;
 
@@ -24,6 +27,8 @@ typedef struct {
     comm_outbox_t *x;
     int takes; /* 1: it takes the lines of what it has read (base/thread/cacheline.h) */
 
+    const coll_oneshot_part_t *part; /* the plan's, of the present exchange */
+    uint32_t left;                   /* exchanges of the call that follow */
     coll_oneshot_state_t state;
     int next;             /* the lowest rank whose post is needed and has not come; >= part.end: none */
     gyre_status_t failed; /* what the program's own operation returned: the communicator fails then */

@@ -124,6 +124,7 @@ typedef struct {
     size_t post;           /* bytes of each post, */
     const size_t *counts;  /* or [n] elements of each rank's; NULL: post */
     size_t sent, received; /* bytes of its own post and of those that it needs */
+    uint32_t more;         /* exchanges like this one that follow in the same call, the last one shorter */
 } coll_oneshot_part_t;
 
 /* Bytes of this rank's buffers that are brought to a window (collectives/run/reach/stage.h); 0: not. */
@@ -156,10 +157,10 @@ struct coll_plan {
     coll_algo_t algo;
     int one_shot;
     int oneshot; /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
-    coll_oneshot_part_t part;
-    size_t chunk;         /* elements */
-    coll_choice_t choice; /* how these came about */
-    comm_call_t call;     /* a call with it as others see it, but for number, count and tag */
+    coll_oneshot_part_t part, last; /* last: the part in the last of several exchanges */
+    size_t chunk;                   /* elements */
+    coll_choice_t choice;           /* how these came about */
+    comm_call_t call;               /* a call with it as others see it, but for number, count and tag */
     size_t esize;
     coll_cut_t cut;
     coll_cut_t fine_cut; /* of a long sum, if a rank's memory cannot be mapped; no segments: always `cut` */
