@@ -337,15 +337,17 @@ CUFLAGS_model/gpu/products/matmul := --fmad=true
 CUFLAGS_model/gpu/attention/mma   := --fmad=true
 CUFLAGS_model/gpu/attention/f32   := --fmad=true
 # wgmma is an instruction of sm_90a alone: built once, and only where sm_90 is built at all.
-CUFLAGS_model/gpu/attention/wgmma := --fmad=true $(if $(findstring 90,$(CUDA_ARCHES)),,-DGYRE_NO_WGMMA)
-CUARCH_model/gpu/attention/wgmma  := $(if $(findstring 90,$(CUDA_ARCHES)),-gencode arch=compute_90a$(,)code=sm_90a)
+HOPPER_CU   := model/gpu/attention/wgmma tests/gpu/language_wgmma
+HOPPER_ARCH := $(if $(findstring 90,$(CUDA_ARCHES)),-gencode arch=compute_90a$(,)code=sm_90a,$(CUDA_ARCHES) -DGYRE_NO_WGMMA)
+cu_arches    = $(if $(filter $(HOPPER_CU),$(1)),$(HOPPER_ARCH),$(CUDA_ARCHES))
+CUFLAGS_model/gpu/attention/wgmma := --fmad=true
 $(CU_B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
 $(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_LIB_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(if $(CUARCH_$*),$(subst $(CUDA_ARCHES),$(CUARCH_$*),$(ALL_CUFLAGS)),$(ALL_CUFLAGS)) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ \
+	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(subst $(CUDA_ARCHES),$(call cu_arches,$*),$(ALL_CUFLAGS)) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ \
 	    2>$(@:.o=.usage) || { cat $(@:.o=.usage) >&2; exit 1; }
 	@grep -vE '^(ptxas )?info|^ +[0-9]+ bytes ' $(@:.o=.usage) >&2 || :
 

@@ -19,8 +19,8 @@ for n in 80 90 100 120; do
         absent="$absent sm_$n"
         continue
     fi
-    # wgmma.cu is for sm_90a alone
-    lacking=$(find "$B/obj" -name '*.usage' ! -path '*/attention/wgmma.cu.usage' -exec grep -L "for 'sm_$n'" {} + | head -1)
+    # HOPPER_CU of the Makefile is for sm_90a alone
+    lacking=$(find "$B/obj" -name '*.usage' ! -name '*wgmma.cu.usage' -exec grep -L "for 'sm_$n'" {} + | head -1)
     check "machine code for sm_$n${lacking:+, which $lacking lacks}" [ -z "$lacking" ]
 done
 [ -z "$absent" ] || leave_out "machine code for$absent, which CUDA_ARCHES of this build leaves out"

@@ -95,6 +95,57 @@ static void matrix_products(void **state)
     }
 }
 
+static int number_at(int seed, int line, int column)
+{
+    return (line * (seed + 4) + column * (seed + 1) + line * column % 7) % 23 - 11;
+}
+
+static void fill_numbers(uint16_t *x, int lines, int seed)
+{
+    for (int i = 0; i < lines * 128; i++)
+        x[i] = small_bf16(number_at(seed, i / 128, i % 128));
+}
+
+/* Tiles and descriptors of base/device/wgmma.h, on a GPU that has these instructions. */
+static void products_of_warpgroups(void **state)
+{
+    (void)state;
+    static uint16_t a[128 * 128], b[64 * 128], c[64 * 128];
+    static float d[128 * 256];
+    int major = 0, minor = 0;
+    assert_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    assert_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    if (major != 9 || minor != 0)
+        skip();
+    fill_numbers(a, 128, 1);
+    fill_numbers(b, 64, 2);
+    fill_numbers(c, 64, 3);
+    uint16_t *da = to_device(a, sizeof(a)), *db = to_device(b, sizeof(b)), *dc = to_device(c, sizeof(c));
+    float *dd = to_device(d, sizeof(d));
+    cudaError_t rc = language_wgmma(da, db, dc, dd, stream);
+    if (rc == cudaErrorNoKernelImageForDevice) {
+        assert_cuda(cudaFree(dd));
+    } else {
+        assert_cuda(rc);
+        from_device(d, dd, sizeof(d), stream);
+        for (int i = 0; i < 128; i++)
+            for (int j = 0; j < 128; j++) {
+                int across = 0, along = 0;
+                for (int k = 0; k < 128; k++) {
+                    across += number_at(1, i, k) * number_at(2, j % 64, k);
+                    along += k < 64 ? number_at(1, i, k) * number_at(3, k, j) : 0;
+                }
+                assert_true(d[i * 64 + j % 64] == (float)across);
+                if (j < 64)
+                    assert_true(d[(128 + i) * 64 + j] == (float)along);
+                assert_true(d[2 * 128 * 64 + i * 128 + j] == (float)along);
+            }
+    }
+    assert_cuda(cudaFree(da));
+    assert_cuda(cudaFree(db));
+    assert_cuda(cudaFree(dc));
+}
+
 static void blocks_that_wait_for_one_another(void **state)
 {
     (void)state;
@@ -255,11 +306,17 @@ static void lanes_that_never_meet(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plain_loop),          cmocka_unit_test(barriers_and_shuffles),
-        cmocka_unit_test(matrix_products),       cmocka_unit_test(blocks_that_wait_for_one_another),
-        cmocka_unit_test(votes_and_lanes),       cmocka_unit_test(words_with_flags),
-        cmocka_unit_test(much_shared_memory),    cmocka_unit_test(narrow_types),
-        cmocka_unit_test(beyond_an_allocation),  cmocka_unit_test(the_host_in_device_memory),
+        cmocka_unit_test(a_plain_loop),
+        cmocka_unit_test(barriers_and_shuffles),
+        cmocka_unit_test(matrix_products),
+        cmocka_unit_test(products_of_warpgroups),
+        cmocka_unit_test(blocks_that_wait_for_one_another),
+        cmocka_unit_test(votes_and_lanes),
+        cmocka_unit_test(words_with_flags),
+        cmocka_unit_test(much_shared_memory),
+        cmocka_unit_test(narrow_types),
+        cmocka_unit_test(beyond_an_allocation),
+        cmocka_unit_test(the_host_in_device_memory),
         cmocka_unit_test(lanes_that_never_meet),
     };
     if (!gpu_here())
