@@ -21,8 +21,8 @@ cudaError_t language_block_sums(int blocks, const int *x, int *sums, cudaStream_
 cudaError_t language_product(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
 /* The same with b [16,8] as it lies, loaded with ldmatrix.trans. */
 cudaError_t language_product_trans(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
-/* Products of warpgroups, for compute capability 9.0 alone: of a [128,128], b [64,128], c [64,128] in bf16, d has
- * a b^T [128,64], then of a's first 64 columns the products with the first 64 of c, [128,64], and with c,
+/* Products of warpgroups, for compute capability 9.0 alone: of a [128,128], b [64,128], c [64,128] in bf16, d
+ * has a b^T [128,64], then of a's first 64 columns the products with the first 64 of c, [128,64], and with c,
  * [128,128]. cudaErrorNoKernelImageForDevice: a build without sm_90. */
 cudaError_t language_wgmma(const uint16_t *a, const uint16_t *b, const uint16_t *c, float *d,
                            cudaStream_t stream);
