@@ -43,6 +43,6 @@ int base_poll_ms(base_time_t deadline)
     if (deadline <= now)
         return 0;
     base_time_t left = deadline - now;
-    base_time_t ms = left / 1000000 + (left % 1000000 != 0);
+    base_time_t ms = left / BASE_MS + (left % BASE_MS != 0);
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }

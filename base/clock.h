@@ -7,6 +7,7 @@
 
 typedef int64_t base_time_t; /* nanoseconds since some fixed moment; differences only */
 #define BASE_TIME_NEVER INT64_MAX
+#define BASE_MS         ((base_time_t)1000000) /* a millisecond */
 
 base_time_t base_now(void);
 /* The same for a tenth of the time, up to one tick of the kernel (10 ms at most) late. */

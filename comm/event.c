@@ -12,11 +12,10 @@
 #include "base/error.h"
 #include "comm/link.h"
 
-#define MS            ((base_time_t)1000000)
-#define MEMORY_PERIOD (50 * MS)
+#define MEMORY_PERIOD (50 * BASE_MS)
 /* A network's descriptor does not hear perhaps a plain write by RDMA whose sender has not seen yet that this
  * rank sleeps. */
-#define NETWORK_PERIOD (5 * MS)
+#define NETWORK_PERIOD (5 * BASE_MS)
 
 /* A descriptor that is there stays; one that was closed has left the instance by itself. */
 static gyre_status_t watch(const comm_event_t *e, int fd, uint32_t events)
@@ -71,8 +70,8 @@ void comm_event_close(comm_event_t *e)
 /* A timer of 0 stops, and is not readable. */
 static void set_timer(const comm_event_t *e, base_time_t after)
 {
-    const struct itimerspec when = {
-        .it_value = {.tv_sec = (time_t)(after / (1000 * MS)), .tv_nsec = (long)(after % (1000 * MS))}};
+    const struct itimerspec when = {.it_value = {.tv_sec = (time_t)(after / (1000 * BASE_MS)),
+                                                 .tv_nsec = (long)(after % (1000 * BASE_MS))}};
     (void)timerfd_settime(e->timer, 0, &when, NULL); /* fails for bad arguments only */
 }
 

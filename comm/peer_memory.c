@@ -27,7 +27,6 @@ enum {
     GRACE_MS = 1000, /* in which the watcher learns why memory cannot be reached, if the peer is dead */
     CLOSE_MS = 1000
 };
-#define MS ((base_time_t)1000000)
 
 /* A window's number is never used again, so an entry can be stale only for windows that nobody asks for
  * again. */
@@ -136,7 +135,7 @@ static gyre_status_t fetch(comm_peer_memory_t *memory)
     forget_freed(memory);
     status = comm_mem_map(group->world->watch, group->cards[memory->peer].address, wanted->window,
                           (size_t)wanted->offset, memory->wanted_bytes, &memory->fetch,
-                          base_now() + FETCH_MS * MS, &found, &held);
+                          base_now() + FETCH_MS * BASE_MS, &found, &held);
 
     if (status == GYRE_IN_PROGRESS)
         return status;
@@ -199,7 +198,7 @@ gyre_status_t comm_peer_memory_lost(comm_peer_memory_t *memory)
         return lost;
     if (memory->broken_at == 0)
         memory->broken_at = now;
-    return now - memory->broken_at < GRACE_MS * MS ? GYRE_IN_PROGRESS : GYRE_OK;
+    return now - memory->broken_at < GRACE_MS * BASE_MS ? GYRE_IN_PROGRESS : GYRE_OK;
 }
 
 /* A call that the kernel refused. But where a word is still read that was when the group was made, the peer
@@ -368,7 +367,7 @@ void comm_peer_memory_take(comm_peer_memory_t *memory, void *at, size_t bytes)
 void comm_peer_memory_close(comm_group_t *group)
 {
     const double silent_s = base_setting_seconds(SET_HEARTBEAT);
-    const base_time_t until = base_now() + CLOSE_MS * MS + (base_time_t)(silent_s * 1e9);
+    const base_time_t until = base_now() + CLOSE_MS * BASE_MS + (base_time_t)(silent_s * 1e9);
 
     if (!group->seg.base)
         return; /* nobody could */

@@ -145,7 +145,7 @@ static gyre_status_t agree(gyre_comm_t *comm, const said_t *mine, said_t *all)
 
 static gyre_status_t map_part(gyre_comm_t *comm, const said_t *said, part_t *part)
 {
-    const base_time_t deadline = base_deadline(comm->timeout_s), look = (base_time_t)LOOK_MS * 1000000;
+    const base_time_t deadline = base_deadline(comm->timeout_s), look = LOOK_MS * BASE_MS;
     comm_watch_fetch_t fetch = {0};
     const void *at;
     gyre_status_t st;

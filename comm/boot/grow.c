@@ -24,7 +24,6 @@
 #include "comm/boot/shrink.h"
 
 enum { LOOK_MS = 50, WELCOME_HEAD = 8 };
-#define MS             ((base_time_t)1000000)
 #define BEAT_SECONDS   0.5 /* between two beats of a newcomer that waits */
 #define MARGIN_SECONDS 2.0 /* in which the news that nobody came reaches everybody */
 
@@ -135,7 +134,7 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
         if (v->hello.role == BOOT_ROLE_NEW)
             v->rank = -1;
     while (newcomers(boot) < wanted) {
-        base_time_t look = base_now() + LOOK_MS * MS;
+        base_time_t look = base_now() + LOOK_MS * BASE_MS;
         if (base_now() >= deadline)
             return few_have_come(boot, wanted);
         if (boot_patience_over(&patience))

@@ -19,9 +19,8 @@
 #include "comm/net/held.h"
 
 enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
-#define MS         ((base_time_t)1000000)
-#define RETRY_NS   (100 * MS)  /* between two attempts to dial */
-#define RETIRED_NS (2000 * MS) /* for the last word to be read */
+#define RETRY_NS   (100 * BASE_MS)  /* between two attempts to dial */
+#define RETIRED_NS (2000 * BASE_MS) /* for the last word to be read */
 
 /* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
  * default. */

@@ -11,9 +11,8 @@
 #include "base/settings/settings.h"
 
 enum { LOOK_MS = 50, AT_ONCE = 64 };
-#define MS       ((base_time_t)1000000)
-#define GRACE_NS (100 * MS)  /* that others have to come by themselves before they are dialled */
-#define SLOW_NS  (1000 * MS) /* for a leader to be connected */
+#define GRACE_NS (100 * BASE_MS)  /* that others have to come by themselves before they are dialled */
+#define SLOW_NS  (1000 * BASE_MS) /* for a leader to be connected */
 
 typedef struct {
     int leader;           /* the present one; -1: none yet */
@@ -404,7 +403,7 @@ static gyre_status_t agree(comm_boot_t *boot, rally_t *rally)
                 "dead after %.3g s",
                 boot->rank, boot_patience_text(&patience, waited), who, (double)rally->limit * 1e-9);
         }
-        base_time_t look = base_now() + LOOK_MS * MS;
+        base_time_t look = base_now() + LOOK_MS * BASE_MS;
         if (base_now() >= rally->deadline) {
             list_missing(boot, who, sizeof(who));
             return gyre_fail(GYRE_ERR_TIMEOUT,
@@ -534,7 +533,7 @@ gyre_status_t boot_shrink_rewire(comm_boot_t *boot, base_time_t deadline)
         /* somebody went ahead: what we are making is out of date */
         if (boot->view_epoch > boot->epoch)
             return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "the membership has changed again");
-        base_time_t look = base_now() + LOOK_MS * MS;
+        base_time_t look = base_now() + LOOK_MS * BASE_MS;
         if (base_now() >= deadline)
             return gyre_fail(GYRE_ERR_TIMEOUT,
                              "rank %d waited in vain for its %d neighbours among those left", boot->rank,

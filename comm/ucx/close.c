@@ -9,7 +9,6 @@ enum { LEAVE_MS = 1000 };
 /* How much of an operation's deadline others may take to give back what a failed group has offered them:
  * one part of so many. */
 enum { PATIENCE_PART = 4 };
-#define MS ((base_time_t)1000000)
 
 static int in_progress(ucs_status_ptr_t request)
 {
@@ -119,7 +118,7 @@ static void leave_begins(comm_group_t *group)
     const base_time_t patience = failed ? (base_time_t)(timeout_s / PATIENCE_PART * 1e9) : 0;
 
     ug->leave_begun = base_now();
-    ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
+    ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * BASE_MS ? patience : LEAVE_MS * BASE_MS);
     ucx_give_back(ug, -1);
     for (ucx_link_t *link = failed ? ug->links : NULL; link; link = link->next) {
         if (under_way(link))
@@ -154,7 +153,7 @@ void ucx_link_close(comm_link_t *base)
     needed = ucx_needed_elsewhere(ug, base->peer);
     if (ug->leave_by == 0)
         leave_begins(group);
-    by = needed ? ug->leave_by : ug->leave_begun + LEAVE_MS * MS;
+    by = needed ? ug->leave_by : ug->leave_begun + LEAVE_MS * BASE_MS;
     while (under_way(link) && !in_vain(link) && base_now() < by)
         turn();
     if (under_way(link) && link->peer && (in_vain(link) || !needed || comm_group_failed(group))) {
@@ -163,7 +162,7 @@ void ucx_link_close(comm_link_t *base)
                         "connection with it is cut, which ends other communicators with it, so that buffers "
                         "can be freed",
                         base->peer, (double)(base_now() - ug->leave_begun) / 1e9);
-        base_time_t until = base_now() + LEAVE_MS * MS;
+        base_time_t until = base_now() + LEAVE_MS * BASE_MS;
         ucx_end_connections(ug);
         ucx_peer_cut(link->peer);
         while (under_way(link) && base_now() < until)

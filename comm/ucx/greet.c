@@ -23,7 +23,6 @@
 
 /* How long a connection may refuse what cannot be sent at once. */
 enum { PATIENCE_MS = 2000 };
-#define MS ((base_time_t)1000000)
 
 /* Who said hello before this process knew an address for them. */
 typedef struct stranger {
@@ -113,7 +112,7 @@ static ucs_status_ptr_t send_hello(ucx_peer_t *peer, int wants_answer, uint32_t 
 /* 1: said. 0: cannot be said yet, or the connection has failed. */
 static int say(ucx_peer_t *peer, int wants_answer)
 {
-    const int at_once = ucx_sends_at_once() && base_now() - peer->made_at < PATIENCE_MS * MS;
+    const int at_once = ucx_sends_at_once() && base_now() - peer->made_at < PATIENCE_MS * BASE_MS;
     ucs_status_ptr_t request =
         send_hello(peer, wants_answer, at_once ? UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL : 0, 0);
 

@@ -24,7 +24,6 @@ enum {
     /* cost of a message in addition to its payload: its header, UCX's descriptor, Gyre's */
     OVERHEAD = 256
 };
-#define MS ((base_time_t)1000000)
 
 /* comm_msg_t.phase of messages under way */
 enum { UNDER_WAY = 1, FINISHED = 2 };
@@ -36,7 +35,7 @@ static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
     int rank = group->world_ranks[link->base.peer];
     char text[256];
 
-    if (link->peer && base_now() - link->peer->failed_at < GRACE_MS * MS &&
+    if (link->peer && base_now() - link->peer->failed_at < GRACE_MS * BASE_MS &&
         comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
         return GYRE_IN_PROGRESS;
     if (!link->peer || link->peer->ready)

@@ -10,7 +10,6 @@
 #include "comm/ucx/ucx.h"
 
 enum { CLOSE_MS = 1000 };
-#define MS ((base_time_t)1000000)
 
 static ucx_peer_t *peers; /* of the process, the newest first */
 
@@ -203,12 +202,12 @@ static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int br
 void ucx_peer_cut(ucx_peer_t *peer)
 {
     ucx_peer_fail(peer, UCS_ERR_CANCELED);
-    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS, 1);
+    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * BASE_MS, 1);
 }
 
 void ucx_peers_close(int force)
 {
-    base_time_t until = base_now() + CLOSE_MS * MS;
+    base_time_t until = base_now() + CLOSE_MS * BASE_MS;
 
     while (peers) {
         ucx_peer_t *peer = peers;
@@ -228,7 +227,7 @@ void ucx_peers_close(int force)
 void ucx_peers_flush(const comm_ucx_group_t *ug)
 {
     ucp_request_param_t param = {0};
-    base_time_t until = base_now() + CLOSE_MS * MS;
+    base_time_t until = base_now() + CLOSE_MS * BASE_MS;
 
     for (int r = 0; ug->addresses && r < ug->group->n; r++) { /* none in a group that could not be made */
         uint64_t hash;

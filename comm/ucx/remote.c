@@ -16,7 +16,6 @@
 #include "comm/ucx/ucx.h"
 
 enum { LEAVE_MS = 1000, GRACE_MS = 1500 };
-#define MS ((base_time_t)1000000)
 
 /* This rank's moves to and from one rank. UCX's callbacks may come after the group's end: if the group ends
  * with open requests, this is not freed. */
@@ -160,7 +159,7 @@ static gyre_status_t broken(const comm_group_t *group, int peer, ucx_traffic_t *
         ucx_peer_fail(traffic->peer, why);
     if (lost != GYRE_OK)
         return lost;
-    if (base_now() - traffic->peer->failed_at < GRACE_MS * MS)
+    if (base_now() - traffic->peer->failed_at < GRACE_MS * BASE_MS)
         return GYRE_IN_PROGRESS;
     return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "the connection over UCX with rank %d is broken: %s", peer,
                            ucx_lib.ucs_status_string(traffic->peer->failed));
@@ -261,7 +260,7 @@ static uint32_t open_moves(const comm_ucx_group_t *ug)
 
 static void wait_for_moves(const comm_ucx_group_t *ug)
 {
-    const base_time_t until = base_now() + LEAVE_MS * MS;
+    const base_time_t until = base_now() + LEAVE_MS * BASE_MS;
 
     while (open_moves(ug) && base_now() < until)
         if (ucx_poll(NULL) == 0)

@@ -126,7 +126,6 @@ void ucx_sockets_after(ucx_sockets_t *listening)
 
 /* Transmissions in a row without an answer, and how long so many probes take at least. */
 enum { TRIES = 3, PROBES_MS = 1400, ROUNDING_MS = 100 };
-#define MS ((base_time_t)1000000)
 
 /* The place of fd's silence; with fd -1 a free one, or NULL. */
 static ucx_silence_t *silence_of(ucx_silences_t *silences, int fd)
@@ -151,7 +150,7 @@ static unsigned silent_by_now(const struct tcp_info *info)
 
 unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now)
 {
-    const base_time_t answered = now - info->tcpi_last_ack_recv * MS;
+    const base_time_t answered = now - info->tcpi_last_ack_recv * BASE_MS;
     ucx_silence_t *at = silence_of(silences, fd);
 
     if (info->tcpi_state != TCP_ESTABLISHED ||
@@ -160,14 +159,14 @@ unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp
             at->since = 0;
         return 0;
     }
-    if (!at || answered > at->since + ROUNDING_MS * MS) { /* it has answered since, or is another */
+    if (!at || answered > at->since + ROUNDING_MS * BASE_MS) { /* it has answered since, or is another */
         at = at ? at : silence_of(silences, -1);
         if (!at)
             return 0; /* its turn comes when others have been ended */
-        *at = (ucx_silence_t){.fd = fd, .since = now - silent_by_now(info) * MS};
+        *at = (ucx_silence_t){.fd = fd, .since = now - silent_by_now(info) * BASE_MS};
     }
     at->seen = silences->look;
-    return (unsigned)((now - at->since) / MS);
+    return (unsigned)((now - at->since) / BASE_MS);
 }
 
 static void name_end(int fd, int (*ask)(int, struct sockaddr *, socklen_t *), char text[INET6_ADDRSTRLEN])

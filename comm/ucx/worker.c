@@ -24,7 +24,6 @@ enum { LOOK_MS = 500 };
 /* Of address space, next to the stack of its thread. UCX 1.13 takes some 20 MiB for ranks of one host, and
  * malloc 64 MiB for each thread, twice that for a moment. */
 enum { ROOM_MIB = 192, STACK_MIB = 8 /* where no limit says so */ };
-#define MS ((base_time_t)1000000)
 
 static struct {
     pthread_mutex_t lock;
@@ -508,7 +507,7 @@ void ucx_look_at_sockets(void)
 {
     const base_time_t now = base_now();
 
-    if (now - ucx.looked_at < LOOK_MS * MS)
+    if (now - ucx.looked_at < LOOK_MS * BASE_MS)
         return;
     ucx.looked_at = now;
     if (ucx_peers_over_tcp() && ucx_sockets_look(&ucx.silences, ucx.event_fd) == 0)

@@ -37,7 +37,6 @@ enum {
     COMPLAIN_S = 20, /* without an answer; at most half the operations' deadline */
     MEND_MS = 100    /* between two attempts to bring up the datagram queue pair */
 };
-#define MS       ((base_time_t)1000000)
 #define ID_SHIFT 56
 
 struct ibv_ah_attr verbs_way_to(const verbs_rail_t *rail, const verbs_address_t *theirs)
@@ -138,7 +137,7 @@ void verbs_hello_mend(comm_verbs_group_t *vg)
 
     if (now < vg->ud_next_try || vg->why[0])
         return;
-    vg->ud_next_try = now + MEND_MS * MS;
+    vg->ud_next_try = now + MEND_MS * BASE_MS;
     vg->ud_down = 0;
     err = ibv_query_qp(vg->ud, &attr, IBV_QP_STATE, &init);
     if (err == 0 && attr.qp_state == IBV_QPS_RTS)
@@ -281,7 +280,8 @@ static void complain(verbs_link_t *link, base_time_t now)
 {
     const comm_verbs_group_t *vg = link->vg;
     double half = vg->group->world->timeout_s / 2;
-    base_time_t after = (half > 0 && half < COMPLAIN_S ? (base_time_t)(half * 1e3) : COMPLAIN_S * 1000) * MS;
+    base_time_t after =
+        (half > 0 && half < COMPLAIN_S ? (base_time_t)(half * 1e3) : COMPLAIN_S * 1000) * BASE_MS;
     char way[200];
 
     if (link->complained || link->know_them || now - link->hello_since < after)
@@ -297,7 +297,7 @@ static void complain(verbs_link_t *link, base_time_t now)
 void verbs_hello_begin(verbs_link_t *link)
 {
     link->hello_since = link->next_hello = link->vg->next_hello = base_now();
-    link->hello_pause = PAUSE_MS * MS;
+    link->hello_pause = PAUSE_MS * BASE_MS;
     link->vg->connecting++;
 }
 
@@ -315,7 +315,7 @@ void verbs_hello_progress(comm_verbs_group_t *vg)
         if (now >= link->next_hello) {
             say_hello(link);
             link->next_hello = now + link->hello_pause;
-            if (link->hello_pause < PAUSE_MOST_MS * MS)
+            if (link->hello_pause < PAUSE_MOST_MS * BASE_MS)
                 link->hello_pause *= 2;
             complain(link, now);
         }

@@ -27,7 +27,6 @@ enum {
     LEAVE_MS = 1000,
     BULK_OPEN = 1 /* comm_msg_t.pad: this message's parts are under way */
 };
-#define MS ((base_time_t)1000000)
 
 /* comm_msg_t.phase of messages under way */
 enum { SEND_RNDV = 1, SEND_FINISHED = 2 };
@@ -37,7 +36,7 @@ gyre_status_t verbs_link_broken(verbs_link_t *link)
     comm_group_t *group = link->base.group;
     int rank = group->world_ranks[link->base.peer];
 
-    if (base_now() - link->failed_at < GRACE_MS * MS &&
+    if (base_now() - link->failed_at < GRACE_MS * BASE_MS &&
         comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
         return GYRE_IN_PROGRESS;
     return comm_link_broken(&link->base, link->why);
@@ -224,7 +223,7 @@ static int is_owed(const verbs_link_t *link)
 static void farewell(comm_verbs_group_t *vg)
 {
     size_t places = (size_t)vg->group->n * COMM_LANES;
-    base_time_t until = base_now() + LEAVE_MS * MS;
+    base_time_t until = base_now() + LEAVE_MS * BASE_MS;
     int owed = 1;
 
     if (vg->leaving)

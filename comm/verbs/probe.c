@@ -58,7 +58,6 @@ enum {
     SEND_AT = 8192, /* in the memory of a rail: after what is received */
     MEMORY = 3 * 4096
 };
-#define MS       ((base_time_t)1000000)
 #define RECEIVED (1ull << 32) /* in the identifier of a work request */
 _Static_assert(GRH + MTU_MOST <= SEND_AT && SEND_AT + MTU_MOST <= MEMORY, "a datagram fits");
 
@@ -306,7 +305,7 @@ static void find_way(port_t *port, const verbs_address_t *theirs, target_t *targ
     target->dead = !target->ah;
     if (!target->ah) {
         char gid[46];
-        port->slow += base_now() - before > SLOW_MS * MS;
+        port->slow += base_now() - before > SLOW_MS * BASE_MS;
         verbs_gid_text(theirs->gid, gid);
         log_info("verbs: there is no way from %s to %s: %s", port->rail->name, gid, strerror(errno));
     }
@@ -342,7 +341,7 @@ static void send_one(course_t *course, int partner, int to, int from)
         find_way(port, &theirs->rail[to].address, target);
     if (!target->ah || target->dead || theirs->rail[to].qpn == 0)
         return;
-    end = base_now() + STUCK_MS * MS;
+    end = base_now() + STUCK_MS * BASE_MS;
     while (port->sent - port->completed >= SENDS && base_now() < end && base_now() < course->until)
         look(course);
     port->stuck = port->sent - port->completed >= SENDS;
@@ -410,21 +409,21 @@ static void answer(course_t *course)
 
 static void run(course_t *course)
 {
-    base_time_t begun = base_now(), pause = FIRST_PAUSE_MS * MS, next = begun;
+    base_time_t begun = base_now(), pause = FIRST_PAUSE_MS * BASE_MS, next = begun;
 
     while (!all_is_heard(course) && !is_over(course)) {
         base_time_t now = base_now();
         if (now >= next) {
-            send_all(course, now - begun >= CROSS_MS * MS);
+            send_all(course, now - begun >= CROSS_MS * BASE_MS);
             next = base_now() + pause;
-            pause = pause < MOST_PAUSE_MS * MS ? 4 * pause : MOST_PAUSE_MS * MS;
+            pause = pause < MOST_PAUSE_MS * BASE_MS ? 4 * pause : MOST_PAUSE_MS * BASE_MS;
         }
         if (look(course) == 0)
             nap();
         answer(course);
     }
     send_all(course, 0); /* the partners may not have this rank's confirmation */
-    for (base_time_t end = base_now() + 100 * MS; base_now() < end;) {
+    for (base_time_t end = base_now() + 100 * BASE_MS; base_now() < end;) {
         int open = 0;
         for (int i = 0; i < course->try->ports; i++)
             open += course->try->port[i].sent != course->try->port[i].completed;
@@ -444,7 +443,7 @@ static void try_all(verbs_try_t *try, const comm_group_t *group, const verbs_int
         .try = try, .group = group, .intros = intros, .heard = try->mine, .targets = try->targets};
     base_time_t now = base_now();
 
-    try->patience = deadline - now < 2 * TRY_MS * MS ? (deadline - now) / 2 : TRY_MS * MS;
+    try->patience = deadline - now < 2 * TRY_MS * BASE_MS ? (deadline - now) / 2 : TRY_MS * BASE_MS;
     course.until = now + try->patience;
     course.count = verbs_partners(group->n, group->rank, course.partners);
     run(&course);

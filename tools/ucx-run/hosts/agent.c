@@ -343,7 +343,7 @@ static void kill_ranks(void)
 /* TERM, if they did not get it before, and KILL after `grace_ms` at the latest. */
 static void end_ranks(uint32_t grace_ms)
 {
-    base_time_t kill_at = base_now() + (base_time_t)grace_ms * 1000000;
+    base_time_t kill_at = base_now() + grace_ms * BASE_MS;
     if (a.life == LIFE_WORKING && grace_ms > 0) {
         a.life = LIFE_TERM;
         run_kill_all(&a.job, SIGCONT); /* a stopped rank would not get it */
