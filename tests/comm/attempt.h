@@ -49,4 +49,14 @@ static void attempt_end(attempt_t *a)
     pthread_join(a->thread, NULL);
 }
 
+/* Waits for ranks 0 to n - 1, all of which join. */
+static void attempts_join(attempt_t *a, int n)
+{
+    for (int r = 0; r < n; r++) {
+        attempt_end(&a[r]);
+        assert_string_equal(a[r].error, "");
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+}
+
 #endif

@@ -19,8 +19,6 @@
 #include "tests/comm/attempt.h"
 #include "tests/support/boot_job.h"
 
-#define SOON base_deadline(60.0)
-
 /* ---- the secret ---------------------------------------------------------------------------------------- */
 
 static void wrong_secret(void **state)
@@ -42,10 +40,7 @@ static void wrong_secret(void **state)
     attempt_main(&stranger);
     assert_int_equal(stranger.status, GYRE_ERR_AUTH);
     attempt_start(&a[3], &job, 3, 60.0); /* the right one still gets in */
-    for (int r = 0; r < 4; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 4);
     boot_job_end(&job);
 }
 
@@ -126,10 +121,7 @@ static void garbage(void **state)
     for (int i = 0; i < 300; i++)
         garble_after_proof(job.port, 2, 3, i % 5);
     attempt_start(&a[2], &job, 2, 60.0);
-    for (int r = 0; r < 3; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 3);
     boot_job_end(&job);
 }
 
@@ -145,11 +137,9 @@ static void silent_strangers(void **state)
         silent[i] = boot_job_dial(job.port, 0);
     for (int r = 0; r < 4; r++)
         attempt_start(&a[r], &job, r, 60.0);
-    for (int r = 0; r < 4; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
+    attempts_join(a, 4);
+    for (int r = 0; r < 4; r++)
         assert_true(a[r].took < 9000000000); /* a stranger has 10 s to say something */
-    }
     for (int i = 0; i < 20; i++)
         close(silent[i]);
     boot_job_end(&job);
@@ -231,11 +221,9 @@ static double until_here(void)
     boot_job_begin(&job, 8);
     for (int r = 0; r < 8; r++)
         attempt_start(&a[r], &job, r, LATE);
-    for (int r = 0; r < 8; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
+    attempts_join(a, 8);
+    for (int r = 0; r < 8; r++)
         most = a[r].took > most ? a[r].took : most;
-    }
     boot_job_end(&job);
     return 0.4 + 4 * (double)most * 1e-9;
 }
@@ -320,10 +308,7 @@ static void joined_twice(void **state)
         assert_non_null(strstr(twin.error, r == 1 ? "rank 1 joined twice" : "rank 3 joined twice"));
     }
     attempt_start(&a[2], &job, 2, 60.0);
-    for (int r = 0; r < 4; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 4);
     boot_job_end(&job);
 }
 
@@ -387,10 +372,7 @@ static void wrong_size(void **state)
     assert_non_null(strstr(odd.error, "5 ranks"));
     assert_non_null(strstr(odd.error, "rank 0 says 3"));
     attempt_start(&a[2], &job, 2, 60.0);
-    for (int r = 0; r < 3; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 3);
     boot_job_end(&job);
 }
 
@@ -407,10 +389,7 @@ static void died_while_joining(void **state)
     assert_int_equal(a[3].status, GYRE_ERR_TIMEOUT);
     for (int r = 1; r < 4; r++)
         attempt_start(&a[r], &job, r, 60.0);
-    for (int r = 0; r < 4; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 4);
     boot_job_end(&job);
 }
 

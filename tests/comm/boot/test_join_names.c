@@ -69,11 +69,7 @@ static void join_with(const char *first, const char *second, const char *says)
     snprintf(a[1].who.root, sizeof(a[1].who.root), "two.addresses:%d", job.port);
     a[1].seconds = 60.0;
     assert_int_equal(pthread_create(&a[1].thread, NULL, attempt_main, &a[1]), 0);
-    for (int r = 0; r < 2; r++) {
-        attempt_end(&a[r]);
-        assert_string_equal(a[r].error, "");
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 2);
     shutdown(other.fd, SHUT_RDWR); /* ends its accept */
     pthread_join(thread, NULL);
     close(other.fd);

@@ -61,10 +61,7 @@ static void port_soon_free(void **state)
     nap(300);
     boot_job_end(&job);
     attempt_start(&a[1], &job, 1, 60.0);
-    for (int r = 0; r < 2; r++) {
-        attempt_end(&a[r]);
-        assert_int_equal(a[r].status, GYRE_OK);
-    }
+    attempts_join(a, 2);
 }
 
 /* Also where the root has a name: the last attempt must not end in the look-up, for which there is no
@@ -109,11 +106,7 @@ static void root_comes_last(void **state)
                 nap(50);
             assert_int_equal(pthread_create(&a[r].thread, NULL, attempt_main, &a[r]), 0);
         }
-        for (int r = 0; r < 3; r++) {
-            attempt_end(&a[r]);
-            assert_string_equal(a[r].error, "");
-            assert_int_equal(a[r].status, GYRE_OK);
-        }
+        attempts_join(a, 3);
         boot_job_end(&job);
     }
 }
