@@ -66,6 +66,14 @@ static uint32_t roll(void)
     return seed >> 8;
 }
 
+static void auth_key(const comm_identity_t *who, unsigned char key[32])
+{
+    comm_boot_t fake = {0};
+    memcpy(fake.secret, who->secret, 32);
+    strcpy(fake.job, who->job);
+    comm_boot_key(&fake, "auth", key);
+}
+
 /* An authenticated peer that then sends a broken frame: `kind` chooses how. */
 static void garble_after_proof(int port, int rank, int size, int kind)
 {
@@ -74,12 +82,8 @@ static void garble_after_proof(int port, int rank, int size, int kind)
     unsigned char key[32], frame[256];
     boot_hello_t hello = {BOOT_ROLE_JOIN, rank, size, 0, 0};
     boot_conn_t conn;
-    comm_boot_t fake;
     boot_job_identity(&job, rank, &who);
-    memset(&fake, 0, sizeof(fake));
-    memcpy(fake.secret, who.secret, 32);
-    strcpy(fake.job, who.job);
-    comm_boot_key(&fake, "auth", key);
+    auth_key(&who, key);
     assert_int_equal(boot_reach_root(who.root, key, &hello, SOON, &conn), GYRE_OK);
     memset(frame, 0, sizeof(frame));
     boot_put32(frame, kind == 0 ? 0xffffffffu : kind == 1 ? BOOT_FRAME_PAYLOAD + 1u : roll() % 100);
@@ -319,7 +323,6 @@ static void twins_at_once(void **state)
     (void)state;
     boot_job_t job;
     attempt_t root;
-    comm_boot_t fake;
     comm_identity_t who;
     boot_conn_t twin[2];
     boot_message_t m;
@@ -330,10 +333,7 @@ static void twins_at_once(void **state)
     boot_job_begin(&job, 3);
     attempt_start(&root, &job, 0, 0.5);
     boot_job_identity(&job, 1, &who);
-    memset(&fake, 0, sizeof(fake));
-    memcpy(fake.secret, who.secret, 32);
-    strcpy(fake.job, who.job);
-    comm_boot_key(&fake, "auth", key);
+    auth_key(&who, key);
     addr.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     boot_addr_pack(&addr, packed);
     for (int i = 0; i < 2; i++)
