@@ -16,6 +16,11 @@
 #define EPS 1e-5
 #define TOL 1e-7
 
+#define SMALL .vocab = 11, .seq = 6, .layers = 2, .leaves = 2
+
+static const model_stage_config_t defaults = {0};
+static const model_stage_config_t split = {.split = 1, .recompute = MODEL_RECOMPUTE_FULL};
+
 /* Sums of the gradients that are reported as ready. */
 typedef struct {
     const whole_t *whole;
@@ -136,12 +141,11 @@ static void gradients(void **state)
 {
     (void)state;
     model_config_t c = gpt2;
-    check_gradients("gpt-2, four leaves", &c, (model_stage_config_t){0});
+    check_gradients("gpt-2, four leaves", &c, defaults);
     c.z_loss = 0.3;
     check_gradients("z-loss", &c, (model_stage_config_t){.split = 1});
     c.z_loss = 0.0;
-    check_gradients("split backward, full recomputation", &c,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("split backward, full recomputation", &c, split);
     c.leaves = 1;
     c.vocab_padded = 0;
     check_gradients("one leaf", &c, (model_stage_config_t){.recompute = MODEL_RECOMPUTE_SELECTIVE});
@@ -149,7 +153,7 @@ static void gradients(void **state)
     c.leaves = c.kv_heads = 2;
     c.untied = 1;
     c.no_qkv_bias = 1;
-    check_gradients("grouped queries, untied, no bias of q, k, v", &c, (model_stage_config_t){0});
+    check_gradients("grouped queries, untied, no bias of q, k, v", &c, defaults);
     c.no_proj_bias = c.no_mlp_bias = 1;
     c.pos_offset = 2;
     c.dropout = 0.2;
@@ -160,128 +164,84 @@ static void gradients(void **state)
 static void architectures(void **state)
 {
     (void)state;
-    const model_config_t opt = {.vocab = 11,
-                                .seq = 6,
-                                .layers = 2,
-                                .hidden = 8,
-                                .heads = 4,
-                                .leaves = 2,
+    const model_config_t opt = {SMALL, .hidden = 8, .heads = 4,
                                 .act = MODEL_ACT_GELU_FAST, /* ReLU has no derivative at 0 */
                                 .pos_offset = 2};
-    check_gradients("OPT, fast GELU", &opt, (model_stage_config_t){0});
-    const model_config_t bloom = {.vocab = 11,
-                                  .seq = 6,
-                                  .layers = 2,
-                                  .hidden = 12,
-                                  .heads = 6,
-                                  .leaves = 2,
-                                  .pos = MODEL_POS_ALIBI,
-                                  .embed_norm = 1,
-                                  .attn_dropout = 0.2,
-                                  .dropout = 0.1};
-    check_gradients("BLOOM", &bloom, (model_stage_config_t){0});
-    check_gradients("BLOOM, split", &bloom,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
-    model_config_t neox = {.vocab = 11,
-                           .seq = 6,
-                           .layers = 2,
-                           .hidden = 16,
-                           .heads = 2,
-                           .leaves = 2,
-                           .pos = MODEL_POS_ROPE,
-                           .rotary_dim = 4,
-                           .act = MODEL_ACT_GELU_ERF,
-                           .parallel = 1,
-                           .untied = 1};
-    check_gradients("GPT-NeoX", &neox, (model_stage_config_t){0});
+    check_gradients("OPT, fast GELU", &opt, defaults);
+    const model_config_t bloom = {SMALL,           .hidden = 12,        .heads = 6,    .pos = MODEL_POS_ALIBI,
+                                  .embed_norm = 1, .attn_dropout = 0.2, .dropout = 0.1};
+    check_gradients("BLOOM", &bloom, defaults);
+    check_gradients("BLOOM, split", &bloom, split);
+    model_config_t neox = {SMALL,           .hidden = 16,
+                           .heads = 2,      .pos = MODEL_POS_ROPE,
+                           .rotary_dim = 4, .act = MODEL_ACT_GELU_ERF,
+                           .parallel = 1,   .untied = 1};
+    check_gradients("GPT-NeoX", &neox, defaults);
     neox.dropout = 0.1;
-    check_gradients("GPT-NeoX, split", &neox,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
-    model_config_t llama = {.vocab = 11,
-                            .seq = 6,
-                            .layers = 2,
-                            .hidden = 8,
-                            .heads = 4,
-                            .kv_heads = 2,
-                            .head_dim = 4,
-                            .ffn = 12,
-                            .leaves = 2,
-                            LLAMA_LIKE,
-                            .norm_eps = 1e-6};
-    check_gradients("LLaMA", &llama, (model_stage_config_t){0});
+    check_gradients("GPT-NeoX, split", &neox, split);
+    model_config_t llama = {SMALL,         .hidden = 8, .heads = 4, .kv_heads = 2,
+                            .head_dim = 4, .ffn = 12,   LLAMA_LIKE, .norm_eps = 1e-6};
+    check_gradients("LLaMA", &llama, defaults);
     llama.untied = 0;
     llama.rope_interleaved = 1;
     check_gradients("LLaMA, tied, neighbours, recomputation", &llama,
                     (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL});
     llama.qk_norm = 1;
     llama.no_qkv_bias = 0;
-    check_gradients("Qwen3, with biases of q, k, v", &llama, (model_stage_config_t){0});
-    check_gradients("Qwen3, split", &llama,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("Qwen3, with biases of q, k, v", &llama, defaults);
+    check_gradients("Qwen3, split", &llama, split);
     llama.qk_norm = 0;
     llama.gain_plus_1 = llama.embed_scaled = 1;
-    check_gradients("Gemma", &llama, (model_stage_config_t){0});
+    check_gradients("Gemma", &llama, defaults);
     llama.gain_plus_1 = llama.embed_scaled = 0;
     llama.qk_norm = llama.qk_whole = llama.out_norm = 1;
-    check_gradients("OLMo 2", &llama, (model_stage_config_t){0});
+    check_gradients("OLMo 2", &llama, defaults);
     llama.dropout = 0.1;
-    check_gradients("OLMo 2, dropout, split", &llama,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("OLMo 2, dropout, split", &llama, split);
     llama.qk_norm = llama.qk_whole = llama.out_norm = 0;
     llama.gain_plus_1 = llama.both_norms = 1;
     llama.attn_cap = 0.8;
     llama.logit_cap = 1.2;
     llama.query_scale = 2.5;
     llama.z_loss = 0.2;
-    check_gradients("Gemma 2, dropout, split, z-loss", &llama,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("Gemma 2, dropout, split, z-loss", &llama, split);
     llama.dropout = llama.z_loss = 0.0;
     llama.qk_norm = 1;
     llama.window = 3;
     llama.window_every = 2;
     llama.local_theta = 5;
-    check_gradients("Gemma 2 and 3", &llama, (model_stage_config_t){0});
+    check_gradients("Gemma 2 and 3", &llama, defaults);
     llama.gain_plus_1 = llama.both_norms = llama.qk_norm = 0;
     llama.window_every = 0;
     llama.local_theta = 0.0;
     llama.attn_cap = llama.logit_cap = llama.query_scale = 0.0;
     llama.window = 3;
     llama.nope_every = 2;
-    check_gradients("SmolLM3", &llama, (model_stage_config_t){0});
+    check_gradients("SmolLM3", &llama, defaults);
     check_gradients("SmolLM3, split", &llama, (model_stage_config_t){.split = 1});
     llama.nope_every = 0;
-    check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
+    check_gradients("Mistral, a window of 3", &llama, defaults);
     llama.window_every = 2;
     check_gradients("windows in turn", &llama,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
-    const model_config_t glm = {.vocab = 11,
-                                .seq = 6,
-                                .layers = 2,
+    const model_config_t glm = {SMALL,
                                 .hidden = 8,
                                 .heads = 2,
                                 .ffn = 12,
-                                .leaves = 2,
                                 .pos = MODEL_POS_ROPE,
                                 .post_norm = 1,
                                 .deepnorm = 2.0,
                                 .act = MODEL_ACT_GELU_ERF,
                                 .gated = 1,
                                 .prefix = 1};
-    check_gradients("GLM-130B", &glm, (model_stage_config_t){0});
+    check_gradients("GLM-130B", &glm, defaults);
     model_config_t glm_z = glm;
     glm_z.z_loss = 0.3;
-    check_gradients("GLM-130B, z-loss", &glm_z, (model_stage_config_t){0});
-    check_gradients("GLM-130B, split", &glm,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
-    const model_config_t codegeex = {.vocab = 11,
-                                     .seq = 6,
-                                     .layers = 2,
-                                     .hidden = 8,
-                                     .heads = 4,
-                                     .leaves = 2,
-                                     .act = MODEL_ACT_GELU_FAST,
+    check_gradients("GLM-130B, z-loss", &glm_z, defaults);
+    check_gradients("GLM-130B, split", &glm, split);
+    const model_config_t codegeex = {SMALL, .hidden = 8, .heads = 4, .act = MODEL_ACT_GELU_FAST,
                                      .top_query = 1};
-    check_gradients("CodeGeeX", &codegeex, (model_stage_config_t){0});
+    check_gradients("CodeGeeX", &codegeex, defaults);
     check_gradients("CodeGeeX, split", &codegeex,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
 }
@@ -291,46 +251,33 @@ static void architectures(void **state)
 static void experts(void **state)
 {
     (void)state;
-    model_config_t c = {.vocab = 11,
-                        .seq = 6,
-                        .layers = 2,
-                        .hidden = 8,
-                        .heads = 2,
-                        .ffn = 10,
-                        .leaves = 2,
-                        LLAMA_LIKE,
-                        .experts = 4,
-                        .top_k = 2,
-                        .capacity = 2.0};
-    check_gradients("experts", &c, (model_stage_config_t){0});
+    model_config_t c = {SMALL,      .hidden = 8,  .heads = 2, .ffn = 10,
+                        LLAMA_LIKE, .experts = 4, .top_k = 2, .capacity = 2.0};
+    check_gradients("experts", &c, defaults);
     c.router_z = 0.2;
     c.z_loss = 0.1;
-    check_gradients("experts, z-losses", &c, (model_stage_config_t){0});
+    check_gradients("experts, z-losses", &c, defaults);
     c.balance = 0.5;
     c.capacity = 0.5;
-    check_gradients("experts, dropped positions, balance", &c, (model_stage_config_t){0});
-    check_gradients("experts, split", &c,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("experts, dropped positions, balance", &c, defaults);
+    check_gradients("experts, split", &c, split);
     c.top_k = 1;
     c.gated = 0;
     c.dropout = 0.1;
     c.capacity = 4.0;
-    check_gradients("experts, one choice", &c, (model_stage_config_t){0});
+    check_gradients("experts, one choice", &c, defaults);
     c.dropout = 0.0;
     c.post_norm = 1;
     c.deepnorm = 1.5;
     c.leaves = 4;
     c.heads = 4;
     check_gradients("experts after a post-norm", &c, (model_stage_config_t){.split = 1});
-    c = (model_config_t){.vocab = 11,
-                         .seq = 6,
-                         .layers = 2,
+    c = (model_config_t){SMALL,
                          .hidden = 8,
                          .heads = 4,
                          .kv_heads = 2,
                          .head_dim = 4,
                          .ffn = 10,
-                         .leaves = 2,
                          .pos = MODEL_POS_ROPE,
                          .norm = MODEL_NORM_RMS,
                          .act = MODEL_ACT_GELU_FAST,
@@ -346,9 +293,8 @@ static void experts(void **state)
                          .router_bias = 1,
                          .expert_bias = 1,
                          .capacity = 2.0};
-    check_gradients("gpt-oss", &c, (model_stage_config_t){0});
-    check_gradients("gpt-oss, split", &c,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("gpt-oss", &c, defaults);
+    check_gradients("gpt-oss, split", &c, split);
 }
 
 /* Latent attention, a layer without experts in front of one with some, shared experts, and both routers.
@@ -357,9 +303,7 @@ static void latents(void **state)
 {
     (void)state;
     model_config_t c = {
-        .vocab = 11,
-        .seq = 6,
-        .layers = 2,
+        SMALL,
         .hidden = 8,
         .heads = 4,
         .head_dim = 5,
@@ -368,7 +312,6 @@ static void latents(void **state)
         .kv_latent = 4,
         .q_latent = 6,
         .ffn = 6,
-        .leaves = 2,
         LLAMA_LIKE,
         .rope_interleaved = 1,
         .rope =
@@ -383,16 +326,15 @@ static void latents(void **state)
         .top_groups = 2,
         .router_sigmoid = 1,
         .routed_scale = 2.5};
-    check_gradients("DeepSeek-V3", &c, (model_stage_config_t){0});
+    check_gradients("DeepSeek-V3", &c, defaults);
     c.dropout = 0.1;
-    check_gradients("DeepSeek-V3, dropout, split", &c,
-                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    check_gradients("DeepSeek-V3, dropout, split", &c, split);
     c.dropout = 0.0;
     c.q_latent = 0;
     c.router_sigmoid = 0;
     c.raw_weights = 1;
     c.balance = 0.3;
-    check_gradients("DeepSeek-V2", &c, (model_stage_config_t){0});
+    check_gradients("DeepSeek-V2", &c, defaults);
     c.dense_first = c.shared_ffn = 0;
     check_gradients("DeepSeek-V2, experts only, split", &c, (model_stage_config_t){.split = 1});
 }
@@ -405,7 +347,7 @@ static void no_dropout_in_evaluation(void **state)
     whole_t plain = {0}, dropping = {0};
     double out[2][6 * 11];
     model_config_t c = gpt2;
-    make(&plain, &c, (model_stage_config_t){0});
+    make(&plain, &c, defaults);
     c.dropout = 0.5;
     c.attn_dropout = 0.5;
     make(&dropping, &c, (model_stage_config_t){.seed = 9, .recompute = MODEL_RECOMPUTE_FULL});
@@ -427,7 +369,7 @@ static void logits_of_one_position(void **state)
     (void)state;
     whole_t w = {0};
     double all[6 * 11], one[11];
-    make(&w, &gpt2, (model_stage_config_t){0});
+    make(&w, &gpt2, defaults);
     assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, 0, 6, all), GYRE_OK);
     for (size_t t = 0; t < 6; t++) {
         assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, t, 1, one), GYRE_OK);
@@ -447,9 +389,9 @@ static void shrunk_embedding(void **state)
     model_config_t c = gpt2;
     c.untied = 1;
     c.prefix = 1;
-    make(&plain, &c, (model_stage_config_t){0});
+    make(&plain, &c, defaults);
     c.embed_shrink = 0.25;
-    make(&shrunk, &c, (model_stage_config_t){0});
+    make(&shrunk, &c, defaults);
     assert_true(loss_of(&plain) == loss_of(&shrunk));
     assert_int_equal(model_stage_backward_f64(plain.stage, 0, 1.0, NULL, NULL), GYRE_OK);
     assert_int_equal(model_stage_backward_f64(shrunk.stage, 0, 1.0, NULL, NULL), GYRE_OK);
@@ -480,7 +422,7 @@ static void positions(void **state)
     c.pos = MODEL_POS_ROPE;
     c.prefix = 1;
     c.heads = c.leaves = 2;
-    make(&w, &c, (model_stage_config_t){0});
+    make(&w, &c, defaults);
     double turned = loss_of(&w);
     w.sequence.positions = NULL;
     double plain = loss_of(&w);
@@ -504,7 +446,7 @@ static void refusals(void **state)
     (void)state;
     whole_t w = {0};
     double loss;
-    make(&w, &gpt2, (model_stage_config_t){0});
+    make(&w, &gpt2, defaults);
     const model_store_t_f64 store = model_plain_store_f64(&w.plain);
     model_stage_t_f64 *stage = NULL;
     w.tokens[2] = 11; /* a padded row is no token */
