@@ -4,42 +4,13 @@
  * The first byte says under which pattern the rest is opened; its bit 2, that it is {u16 bytes, vocab.json,
  * merges.txt}, two files of one folder. */
 #include "model/tokenizer/tokenizer.h"
-#include "tests/fuzz/fuzz.h"
-
-static char folder[] = "/tmp/gyre-fuzz-XXXXXX";
-static char vocab_path[64], merges_path[64];
-
-static void clear_up(void)
-{
-    unlink(vocab_path);
-    unlink(merges_path);
-    rmdir(folder);
-}
+#include "tests/fuzz/pair.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    FUZZ_CHECK(mkdtemp(folder) != NULL);
-    snprintf(vocab_path, sizeof(vocab_path), "%s/vocab.json", folder);
-    snprintf(merges_path, sizeof(merges_path), "%s/merges.txt", folder);
-    return atexit(clear_up);
-}
-
-static void put(const char *path, const uint8_t *data, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    FUZZ_CHECK(file != NULL && fwrite(data, 1, size, file) == size && fclose(file) == 0);
-}
-
-static const char *two_files(fuzz_input_t *in)
-{
-    size_t bytes = fuzz_byte(in);
-    bytes |= (size_t)fuzz_byte(in) << 8;
-    const uint8_t *vocab = fuzz_bytes(in, &bytes);
-    put(vocab_path, vocab, bytes);
-    put(merges_path, in->at, in->left);
-    return merges_path;
+    return pair_make("vocab.json", "merges.txt");
 }
 
 static void round_trip(const model_tokenizer_t *tokenizer, model_encoder_t *encoder, const uint8_t *text,
@@ -67,7 +38,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t kind = fuzz_byte(&in);
     if (in.left > 0 && in.at[0] == 0x0A)
         return 0; /* a model, which SentencePiece's library reads */
-    const char *path = kind & 4 ? two_files(&in) : fuzz_file(in.at, in.left);
+    if (kind & 4)
+        pair_write(&in);
+    const char *path = kind & 4 ? pair_path[1] : fuzz_file(in.at, in.left);
     snprintf(spec, sizeof(spec), "%s%s", prefix[kind % 4], path);
     if (model_tokenizer_open(spec, &tokenizer) != GYRE_OK)
         return 0;
