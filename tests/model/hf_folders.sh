@@ -2,22 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Folders of Hugging Face as users have them: sequences shorter than the model's positions; a folder that is
 # trained in place; keys and files that training does not change; bf16; a run that is refused leaves nothing.
-set -eu
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-seq 1 4000 >text
+. "$(dirname "$0")/../support/train.sh"
 common=(--data text --batch 4 --sample-tokens 0 --peak-flops 1e9 --report none --eval-sequences 4)
-train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
-refused() { # TEXT arguments: the run is refused, with that text
-    local text=$1
-    shift
-    if "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || ! grep -qF -- "$text" out.log; then
-        echo "not refused with '$text': $*"
-        cat out.log
-        return 1
-    fi
-}
 number() { # JSON of a safetensors file's header
     python3 -c 'import json, struct, sys
 with open(sys.argv[1], "rb") as f: print(json.dumps(json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))))' "$1"

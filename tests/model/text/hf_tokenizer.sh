@@ -1,22 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A loaded model is trained on the ids of its own tokenizer, or the run is refused and says what to do.
-set -eu
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-seq 1 4000 >text
+. "$(dirname "$0")/../../support/train.sh"
 common=(--batch 4 --seq 16 --steps 1 --sample-tokens 0 --peak-flops 1e9 --report none --eval-sequences 4 --lr 0.001)
-train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
-refused() { # TEXT arguments: the run is refused, with that text
-    local text=$1
-    shift
-    if "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || ! grep -qF -- "$text" out.log; then
-        echo "not refused with '$text': $*"
-        cat out.log
-        return 1
-    fi
-}
 # three tokenizers of 256 bytes and one merge, as tokenizer.json, as OPT has its files, and another one
 python3 - <<'PY'
 import base64, json, os
