@@ -140,8 +140,7 @@ size_t coll_tmp_places(coll_algo_t algo, const coll_tmp_ask_t *ask)
 
 static gyre_status_t check_args(const coll_args_t *a)
 {
-    int blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER || a->op == COLL_ALL_TO_ALL ||
-                 a->op == COLL_GATHER || a->op == COLL_SCATTER;
+    int blocks = coll_op_has_blocks(a->op);
     if (a->n < 1 || a->rank < 0 || a->rank >= a->n || a->root < 0 || a->root >= a->n)
         return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: rank %d or root %d is out of range for %d ranks",
                          coll_op_name(a->op), a->rank, a->root, a->n);

@@ -64,6 +64,13 @@ static inline int coll_op_is_vector(coll_op_t op)
            op == COLL_EXSCAN;
 }
 
+/* A block for each rank. */
+static inline int coll_op_has_blocks(coll_op_t op)
+{
+    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER || op == COLL_SCATTER ||
+           op == COLL_ALL_TO_ALL;
+}
+
 /* Rank r gets a reduction of its own, over the ranks up to r. */
 static inline int coll_op_scans(coll_op_t op)
 {

@@ -97,12 +97,6 @@ static const coll_op_t ops[] = {COLL_ALL_REDUCE,     COLL_REDUCE,     COLL_BROAD
                                 COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_GATHER,
                                 COLL_SCATTER,        COLL_ALL_TO_ALL, COLL_SCAN};
 
-static int is_blocks(coll_op_t op)
-{
-    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER || op == COLL_SCATTER ||
-           op == COLL_ALL_TO_ALL;
-}
-
 static int staged_now(coll_op_t op)
 {
     const coll_plan_t *plan = world->plans.last[op];
@@ -114,7 +108,8 @@ static int staged_now(coll_op_t op)
 static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plain[BUFFERS],
                    unsigned char *windows[BUFFERS], uint64_t *seed)
 {
-    const size_t count = bytes / sizeof(float) / (is_blocks(op) ? (size_t)n : 1), shift = 4 * (bytes % 5);
+    const size_t count = bytes / sizeof(float) / (coll_op_has_blocks(op) ? (size_t)n : 1),
+                 shift = 4 * (bytes % 5);
     const size_t watched = EDGE + shift + bytes + BEYOND; /* of each buffer */
     const int root = (int)(bytes % (size_t)n), scaled = op == COLL_ALL_REDUCE && bytes % 3 == 0;
     uint64_t mine = *seed + (uint64_t)rank;
@@ -183,7 +178,7 @@ static void compare_all(const machine_t *machine)
     for (size_t o = 0; o < OPS; o++) {
         int32_t staged = 0, some = 0;
         for (size_t s = 0; s < SIZES; s++)
-            for (int in_place = 0; in_place < (is_blocks(ops[o]) ? 1 : 2); in_place++)
+            for (int in_place = 0; in_place < (coll_op_has_blocks(ops[o]) ? 1 : 2); in_place++)
                 staged += compare(ops[o], sizes[s] / 4 / (size_t)n * 4 * (size_t)n, in_place, plain, windows,
                                   &seed);
         MP_OK(gyre_all_reduce(&staged, &some, 1, GYRE_INT32, GYRE_OP(GYRE_MAX), world));

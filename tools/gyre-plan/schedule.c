@@ -188,12 +188,6 @@ static int parse(int argc, char **argv, options_t *o)
 
 /* ---- one size and algorithm ---------------------------------------------------------------------------- */
 
-static int has_blocks(coll_op_t op)
-{
-    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER || op == COLL_SCATTER ||
-           op == COLL_ALL_TO_ALL;
-}
-
 /* The arguments for `bytes` in the larger buffer; *bytes is rounded down to what they make. */
 static coll_args_t args_for(plan_t *p, size_t *bytes)
 {
@@ -201,14 +195,14 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
     size_t n = (size_t)o->ranks, count = *bytes / ELEMENT;
     if (o->op == COLL_BARRIER)
         count = 0;
-    if (has_blocks(o->op)) {
+    if (coll_op_has_blocks(o->op)) {
         count /= n;
         for (size_t r = 0; r < n; r++) {
             p->counts[r] = count;
             p->displs[r] = r * count;
         }
     }
-    *bytes = count * ELEMENT * (has_blocks(o->op) ? n : 1);
+    *bytes = count * ELEMENT * (coll_op_has_blocks(o->op) ? n : 1);
     return (coll_args_t){.op = o->op,
                          .n = o->ranks,
                          .root = o->root,
@@ -534,13 +528,13 @@ static gyre_status_t set_up(plan_t *p)
     if (st != GYRE_OK)
         return st;
     p->host = base_arena_alloc(&p->arena, n, sizeof *p->host);
-    if (has_blocks(o->op)) {
+    if (coll_op_has_blocks(o->op)) {
         p->counts = base_arena_alloc(&p->arena, n, sizeof *p->counts);
         p->displs = base_arena_alloc(&p->arena, n, sizeof *p->displs);
     }
     if (o->json)
         p->rows = json_array();
-    if (!p->host || (has_blocks(o->op) && (!p->counts || !p->displs)) || (o->json && !p->rows)) {
+    if (!p->host || (coll_op_has_blocks(o->op) && (!p->counts || !p->displs)) || (o->json && !p->rows)) {
         fputs("gyre-plan: no memory for so many ranks\n", stderr);
         return GYRE_ERR_NO_MEMORY;
     }

@@ -83,8 +83,7 @@ static void prove(const sched_case_t *c)
 static void sweep(coll_algo_t algo, coll_op_t op, int n)
 {
     int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
-    int blocks = op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER ||
-                 op == COLL_SCATTER || op == COLL_ALL_TO_ALL;
+    int blocks = coll_op_has_blocks(op);
     size_t un = (size_t)n;
     const size_t vectors[] = {1, un - 1, un, un + 1, 37, 2 * un + 3, 0};
     const size_t each[] = {1, 5, 3, 0};
