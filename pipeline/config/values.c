@@ -162,8 +162,8 @@ optim_batch_t train_config_batch(const train_config_t *options)
 
 /* ---- from JSON ----------------------------------------------------------------------------------------- */
 
-/* A number or a truth value as the text that a flag would have. 0: it is neither. */
-static int number_text(const json_t *value, char *text, size_t bytes)
+/* A number, or a truth value for a switch, as the text that a flag would have. 0: it is neither. */
+static int number_text(const train_row_t *row, const json_t *value, char *text, size_t bytes)
 {
     if (json_is_integer(value))
         return snprintf(text, bytes, "%lld", (long long)json_integer_value(value)) < (int)bytes;
@@ -175,7 +175,7 @@ static int number_text(const json_t *value, char *text, size_t bytes)
             return snprintf(text, bytes, "%.0f", x) < (int)bytes;
         return snprintf(text, bytes, "%s", base_shortest(x, real)) < (int)bytes;
     }
-    if (json_is_boolean(value))
+    if (json_is_boolean(value) && row->kind == TRAIN_SWITCH)
         return snprintf(text, bytes, "%d", json_is_true(value)) < (int)bytes;
     return 0;
 }
@@ -195,9 +195,9 @@ static gyre_status_t read_key(train_config_t *options, const char *name, const j
     }
     if (train_config_has(options, row)) /* by flag */
         return GYRE_OK;
-    const char *as = json_is_string(value)                   ? json_string_value(value)
-                     : number_text(value, text, sizeof text) ? text
-                                                             : NULL;
+    const char *as = json_is_string(value)                        ? json_string_value(value)
+                     : number_text(row, value, text, sizeof text) ? text
+                                                                  : NULL;
     if (!as || !train_config_set(options, row, as)) {
         why[n++] = ' ';
         if (as && *as && row->kind == TRAIN_TEXT) {

@@ -322,6 +322,16 @@ python3 -c 'import json, sys; print(json.dumps(json.loads(sys.stdin.readline())[
 run "$TRAIN" --config "$W/again.json"
 want "other ids: the same from its log" 0
 
+# ---- a truth value is no number and no text
+for key in lr steps log; do
+    printf '{"%s": true}' $key >"$W/truth.json"
+    run "$TRAIN" --config "$W/truth.json" "${SMALL[@]}"
+    want "$key: true" 2 "$key"
+done
+printf '{"keep-weights": true, "resume": false}' >"$W/truth.json"
+run "$TRAIN" --config "$W/truth.json" "${SMALL[@]}" --steps 0 --report none
+want "of switches it is the value" 0
+
 # ---- threads: the same bits for every number; a rank that runs alone has as many as cores
 WIDE=(--data "$W/text" --layers 1 --hidden 256 --heads 4 --seq 160 --batch 1 --steps 2 --eval-every 0 --eval-sequences 1 \
     --sample-tokens 0 --peak-flops 1e9 --report none)
