@@ -60,6 +60,8 @@ check "#wrong is N/A" [ "$(grep -v '^#' "$W/out" | awk '{print $9 $13}')" = N/AN
 # --- nccl-tests' names ---
 run "$UCX_RUN" -n 2 "$B/bin/alltoall_perf" -b 1K -e 1K -n 2 -g 1
 right "alltoall_perf"
+run "$B/bin/all_reduce_perf" all_gather -b 1K -e 1K -n 2
+want "another collective than the name's" 2 'one collective at a time, not also "all_gather"'
 
 # --- JSON ---
 run "$UCX_RUN" -n 2 "$PERF" -b 8 -e 512 -f 8 all_reduce -n 10 -J "$W/perf.json"
