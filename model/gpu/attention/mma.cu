@@ -234,29 +234,52 @@ static __global__ void __launch_bounds__(part_t<D, OF_KEYS>::THREADS, part_t<D, 
     }
 }
 
-/* delta = rowsum(do o), of both types: a warp has a row. Grid: x groups of 8 rows, y heads of all leaves,
- * z sequences. */
+/* Eight elements from `at` on, of which n are there; the others are 0. */
+static __device__ __forceinline__ void read8(float x[8], const void *from, size_t at, int n, int is_bf16,
+                                             int fast)
+{
+    if (is_bf16 && fast && n > 0) { /* all eight */
+        uint4 four = *(const uint4 *)((const bf16 *)from + at);
+        const uint32_t bits[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            x[e] = __uint_as_float(e % 2 ? bits[e / 2] & 0xffff0000u : bits[e / 2] << 16);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            x[e] = e >= n    ? 0
+                   : is_bf16 ? __bfloat162float(((const bf16 *)from)[at + e])
+                             : ((const float *)from)[at + e];
+    }
+}
+
+/* Lanes of a row of row_delta. */
+static inline __host__ __device__ int delta_lanes(size_t head_dim)
+{
+    return head_dim <= 64 ? 8 : 16;
+}
+
+/* delta = rowsum(do o), of both types: 8 or 16 lanes have a row. Grid: x groups of rows, y heads of all
+ * leaves, z sequences. */
 static __global__ void __launch_bounds__(256) row_delta(const __grid_constant__ attend_t p)
 {
     const model_cuda_attention_t *a = &p.a;
-    const int dim = (int)a->head_dim, lane = threadIdx.x % 32, b = blockIdx.z;
+    const int dim = (int)a->head_dim, lanes = delta_lanes(dim), b = blockIdx.z;
     const int leaf = blockIdx.y / (int)a->heads, h = blockIdx.y % (int)a->heads;
-    const size_t row = (size_t)blockIdx.x * 8 + threadIdx.x / 32, bytes = a->type == MODEL_CUDA_BF16 ? 2 : 4;
-    if (row >= a->T)
-        return;
-    const void *o = head_at(&a->o, leaf, b, h, dim, bytes), *d_o = head_at(&a->d_o, leaf, b, h, dim, bytes);
-    float sum = 0;
-    for (int c = lane; c < dim; c += 32) {
-        size_t at = row * a->o.row + c, d_at = row * a->d_o.row + c;
-        if (a->type == MODEL_CUDA_BF16)
-            sum += __bfloat162float(((const bf16 *)o)[at]) * __bfloat162float(((const bf16 *)d_o)[d_at]);
-        else
-            sum += ((const float *)o)[at] * ((const float *)d_o)[d_at];
-    }
+    const int row = (int)blockIdx.x * (256 / lanes) + (int)threadIdx.x / lanes,
+              c = (int)threadIdx.x % lanes * 8;
+    const int is_bf16 = a->type == MODEL_CUDA_BF16, n = row < (int)a->T ? dim - c : 0;
+    const void *o = head_at(&a->o, leaf, b, h, dim, is_bf16 ? 2 : 4),
+               *d_o = head_at(&a->d_o, leaf, b, h, dim, is_bf16 ? 2 : 4);
+    float x[8], y[8], sum = 0;
+    read8(x, o, (size_t)row * a->o.row + c, n, is_bf16, p.fast);
+    read8(y, d_o, (size_t)row * a->d_o.row + c, n, is_bf16, p.fast);
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2)
+    for (int e = 0; e < 8; e++)
+        sum += x[e] * y[e];
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-    if (lane == 0)
+    if (c == 0 && row < (int)a->T)
         a->delta[row_stats(a, leaf, b, h) + row] = sum;
 }
 
@@ -318,7 +341,8 @@ extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_att
                                                             int wgmma, cudaStream_t stream)
 {
     attend_t p = attend_of(attention);
-    dim3 grid((unsigned)((attention->T + 7) / 8), (unsigned)(attention->leaves * attention->heads),
+    const size_t rows = 256 / delta_lanes(attention->head_dim);
+    dim3 grid((unsigned)((attention->T + rows - 1) / rows), (unsigned)(attention->leaves * attention->heads),
               (unsigned)attention->batch);
     cudaError_t rc = attention_launch(row_delta, &p, grid, 256, 0, stream);
     if (rc != cudaSuccess)
