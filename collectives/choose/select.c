@@ -24,13 +24,14 @@ enum {
     EXCHANGE_EACH = 4 << 10,
     EXCHANGE_TOTAL = 512 << 10, /* bytes that each of more than DIRECT_RANKS ranks reads at most */
     SHARE_REDUCE_BYTES = 1 << 20,
-    DIRECT_RANKS = 32,           /* flat schedules open n connections and take n messages: fine up to here */
-    SHORT_MESSAGE = 4096,        /* a longer one may be fetched by a system call */
-    SCAN_RANKS = 16,             /* see choose_scan */
-    CELL_RANKS = 16,             /* see choose_inside_host: a reduction by cells, for as many ranks, */
-    CELL_PART = 4096,            /* if each rank adds up so many bytes; */
-    CELL_BLOCK = 16 << 10,       /* an all_gather, if each rank has so many */
-    HOST_CHUNK_LEAST = 64 << 10, /* see default_chunk */
+    DIRECT_RANKS = 32,            /* flat schedules open n connections and take n messages: fine up to here */
+    SHORT_MESSAGE = 4096,         /* a longer one may be fetched by a system call */
+    SCAN_RANKS = 16,              /* see choose_scan */
+    CELL_RANKS = 16,              /* see choose_inside_host: a reduction by cells, for as many ranks, */
+    CELL_PART = 4096,             /* if each rank adds up so many bytes; */
+    CELL_BLOCK = 16 << 10,        /* an all_gather, if each rank has so many */
+    HOST_CHUNK_LEAST = 256 << 10, /* see host_chunk */
+    HOST_CHUNK_PLACES = 64 << 10,
     HOST_CHUNK_MOST = 512 << 10,
     REDUCE_CHUNK_MOST = 128 << 10,
     HOSTS_CHUNK = 128 << 10,
@@ -288,10 +289,13 @@ int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
     return 1;
 }
 
-/* The largest power of two that fits a second-level cache with its sources: a quarter of it. */
-static size_t host_chunk(const coll_cost_t *cost)
+/* The largest power of two that fits a second-level cache with its sources: a quarter of it. Chunks of less
+ * than 256 KiB cost more steps than they save also where that cache has 512 KiB, but for an all_to_all of
+ * many: in place a rank has a chunk of each peer at once (docs/optimizations.md, "Chunks of 256 KiB at
+ * least"). */
+static size_t host_chunk(const coll_cost_t *cost, const coll_args_t *args)
 {
-    size_t chunk = HOST_CHUNK_LEAST;
+    size_t chunk = args->op == COLL_ALL_TO_ALL && args->n > 2 ? HOST_CHUNK_PLACES : HOST_CHUNK_LEAST;
     while (chunk < HOST_CHUNK_MOST && chunk * 2 <= cost->cache_bytes / 4)
         chunk *= 2;
     return chunk;
@@ -304,13 +308,13 @@ static size_t host_chunk(const coll_cost_t *cost)
  * its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a chunk at a
  * time: the more of them, the more arrives at a host at once, and what a switch has no room for is sent
  * again (4 hosts of 2 ranks at 100 Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
-static size_t default_chunk(const coll_facts_t *facts, coll_op_t op, coll_algo_t algo)
+static size_t default_chunk(const coll_facts_t *facts, const coll_args_t *args, coll_algo_t algo)
 {
     if (facts->chunk)
         return facts->chunk;
     if (facts->hosts < 2) {
-        const size_t chunk = host_chunk(&facts->cost);
-        const int pipeline = op == COLL_REDUCE && (algo == COLL_TREE || algo == COLL_BINOMIAL);
+        const size_t chunk = host_chunk(&facts->cost, args);
+        const int pipeline = args->op == COLL_REDUCE && (algo == COLL_TREE || algo == COLL_BINOMIAL);
         return pipeline ? base_min_size(chunk, REDUCE_CHUNK_MOST) : chunk;
     }
     if (!coll_algo_is(algo, COLL_BY_PARTS))
@@ -318,9 +322,9 @@ static size_t default_chunk(const coll_facts_t *facts, coll_op_t op, coll_algo_t
     return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
 }
 
-static size_t chunk_count(const coll_facts_t *facts, coll_op_t op, coll_algo_t algo, size_t esize)
+static size_t chunk_count(const coll_facts_t *facts, const coll_args_t *args, coll_algo_t algo, size_t esize)
 {
-    return base_max_size(default_chunk(facts, op, algo) / esize, 1);
+    return base_max_size(default_chunk(facts, args, algo) / esize, 1);
 }
 
 static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t *args, size_t esize,
@@ -333,7 +337,7 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
              : coll_op_scans(args->op) ? choose_scan(facts, args, bytes, small)
              : facts->hosts > 1        ? choose_between_hosts(facts, args, small)
                                        : choose_inside_host(facts, args, bytes, small, known);
-    c.chunk = chunk_count(facts, args->op, c.algo, esize);
+    c.chunk = chunk_count(facts, args, c.algo, esize);
     /* each chunk costs a turn of all ranks, and calls of the kernel if it is not staged */
     if (args->op == COLL_BROADCAST && c.algo == COLL_DIRECT && !facts->chunk &&
         !coll_cost_stages_pay(&facts->cost, args->n))
@@ -370,7 +374,7 @@ gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, si
     const int named = algo != COLL_ALGO_AUTO || (line && line->algo);
     if (named) {
         c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
-        c.chunk = chunk_count(facts, args->op, c.algo, esize);
+        c.chunk = chunk_count(facts, args, c.algo, esize);
         c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
         c.forced = 1;
     }

@@ -30,6 +30,7 @@ static void begin(void)
             "gyre-tune 1\ncost cma_rate 10\ncost cma_call 1000\ncost peer_cache 40\ncost cache_bytes %d\n",
             CACHE);
     MP_CHECK(fclose(file) == 0 && setenv("GYRE_TUNE", path, 1) == 0, "%s", path);
+    MP_CHECK(setenv("GYRE_CHUNK", "64K", 1) == 0, "a chunk as small as the caches");
     MP_OK(base_settings_reload());
     MP_OK(gyre_init(NULL, &world));
     unlink(path);
