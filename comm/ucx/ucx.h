@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/ucx.h: what these files share: comm/ucx/load.c (UCX's functions), worker.c (the process's one
- * worker and its groups), arrivals.c (messages that arrived), peers.c (connections), greet.c (how they begin)
- * and link.c (links over connections).
+ * worker), groups.c (its groups), arrivals.c (messages that arrived), peers.c (connections), greet.c (how
+ * they begin) and link.c (links over connections).
  *
  * The worker's lock protects everything here: several threads may use several communicators. */
 #ifndef COMM_UCX_UCX_H
@@ -140,7 +140,8 @@ struct ifaddrs;
  * same. */
 int ucx_count_links(const struct ifaddrs *all);
 
-/* comm/ucx/worker.c: what the table of comm/transports.c asks of a group's transport (comm/link.h). */
+/* comm/ucx/worker.c, groups.c: what the table of comm/transports.c asks of a group's transport
+ * (comm/link.h). */
 extern const comm_transport_ops_t comm_ucx;
 void ucx_introduce(uint32_t word[COMM_SAID_WORDS]);
 gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
@@ -169,14 +170,26 @@ gyre_status_t ucx_move(comm_group_t *group, comm_remote_t *remote, int peer, int
 gyre_status_t ucx_flush(comm_group_t *group, int peer);
 void ucx_remote_leave(comm_ucx_group_t *ug);
 
-/* All under the lock. */
+/* All under the lock. Starts UCX and the worker with this piece (ucx_configure), unless they run with it. */
+gyre_status_t ucx_start(uint32_t piece);
+void ucx_stop(void);
+uint32_t ucx_piece(void); /* 0: no worker */
+const ucp_address_t *ucx_address(size_t *bytes);
+int ucx_event_fd(void);
 ucp_worker_h ucx_worker(void);
 ucp_context_h ucx_context(void);
 /* Takes what has come, for all groups, and wakes threads that sleep in another group than `mine`.
  * 1: something moved. */
 int ucx_poll(const comm_group_t *mine);
+uint64_t ucx_own_hash(void); /* of this process's worker's address */
+/* 1: UCX can send small messages at once, or refuse them. 0: perhaps not, since it knows device memory. */
+int ucx_sends_at_once(void);
 /* Ends TCP connections that get no answers; looks at most twice a second. For waits that have time. */
 void ucx_look_at_sockets(void);
+
+/* comm/ucx/groups.c, under the lock. */
+/* Rings those who sleep in another group than `mine`: what has moved is perhaps for them. */
+void ucx_wake_others(const comm_group_t *mine);
 /* Before connections are cut or the worker goes: ends all TCP connections if `ug`, which has failed, is the
  * only group. Otherwise nothing. */
 void ucx_end_connections(const comm_ucx_group_t *ug);
@@ -187,9 +200,6 @@ int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
 /* Of the worker's address of the group's rank: the same for a process in all its groups and jobs. */
 uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank);
-uint64_t ucx_own_hash(void); /* of this process's worker */
-/* 1: UCX can send small messages at once, or refuse them. 0: perhaps not, since it knows device memory. */
-int ucx_sends_at_once(void);
 /* A group that lives, whose ranks have agreed, and has a rank in the process with that worker, and the rank;
  * NULL: none. */
 comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank);

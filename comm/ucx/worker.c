@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups
- * that use it.
+/* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process.
  *
- * UCX is loaded, and the worker made, when the first group needs it; the worker ends with the last group.
- * Every group sends its worker's address to all its ranks when it is made: O(n) memory, for now. */
+ * UCX is loaded, and the worker made, when the first group needs it; the worker ends with the last group
+ * (groups.c). */
 #include "comm/ucx/ucx.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,10 +30,8 @@ static struct {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
-    uint32_t piece; /* see ucx_configure; 0: no worker */
-    uint64_t kinds; /* of memory that it knows: bits by ucs_memory_type_t */
-    int users;      /* groups */
-    comm_ucx_group_t *groups;
+    uint32_t piece;        /* see ucx_configure; 0: no worker */
+    uint64_t kinds;        /* of memory that it knows: bits by ucs_memory_type_t */
     base_time_t looked_at; /* its sockets, last */
     ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
@@ -72,50 +68,6 @@ void ucx_breathe(void)
     ucx_lock();
 }
 
-int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
-{
-    const uint64_t process = ucx_address_hash(ug, rank); /* ranks differ from job to job */
-
-    for (const comm_ucx_group_t *other = ucx.groups; other; other = other->next) {
-        for (int r = 0; other != ug && other->addresses && other->leave_by == 0 && r < other->group->n; r++) {
-            if (ucx_address_hash(other, r) == process && !comm_group_failed(other->group))
-                return 1;
-        }
-    }
-    return 0;
-}
-
-int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
-{
-    int busy = 0;
-
-    for (const comm_ucx_group_t *other = ucx.groups; other && !busy; other = other->next)
-        busy = other != ug && ucx_links_busy(other, peer);
-    return busy;
-}
-
-comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
-{
-    for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
-        if (ug->group->id == header->group && ug->group->rank == header->dest)
-            return ug;
-    }
-    return NULL;
-}
-
-comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank)
-{
-    for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
-        for (int r = 0; ug->agreed && ug->leave_by == 0 && r < ug->group->n; r++) {
-            if (r != ug->group->rank && ucx_address_hash(ug, r) == address_hash) {
-                *rank = r;
-                return ug;
-            }
-        }
-    }
-    return NULL;
-}
-
 int ucx_sends_at_once(void)
 {
     return (ucx.kinds & ~UCS_BIT(UCS_MEMORY_TYPE_HOST)) == 0;
@@ -124,6 +76,22 @@ int ucx_sends_at_once(void)
 uint64_t ucx_own_hash(void)
 {
     return base_hash64(ucx.address, ucx.address_bytes, UCX_ADDRESS_SEED);
+}
+
+const ucp_address_t *ucx_address(size_t *bytes)
+{
+    *bytes = ucx.address_bytes;
+    return ucx.address;
+}
+
+uint32_t ucx_piece(void)
+{
+    return ucx.piece;
+}
+
+int ucx_event_fd(void)
+{
+    return ucx.event_fd;
 }
 
 ucp_worker_h ucx_worker(void)
@@ -136,17 +104,6 @@ ucp_context_h ucx_context(void)
     return ucx.context;
 }
 
-/* What has moved is perhaps for a group in which another thread sleeps on the descriptor. The descriptor may
- * not show it any more, so that thread's bell is rung. */
-static void wake_others(const comm_group_t *mine)
-{
-    base_fence(); /* as in comm_bell_order */
-    for (const comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
-        if (ug->group != mine && atomic_load_explicit(&ug->group->bell->sleeping, memory_order_relaxed))
-            comm_bell_ring_slow(ug->group->bell);
-    }
-}
-
 int ucx_poll(const comm_group_t *mine)
 {
     int moved = 0;
@@ -154,8 +111,8 @@ int ucx_poll(const comm_group_t *mine)
     while (ucx_lib.ucp_worker_progress(ucx.worker) != 0)
         moved = 1;
     moved |= ucx_greet();
-    if (moved && ucx.groups && (ucx.groups->next || ucx.groups->group != mine))
-        wake_others(mine);
+    if (moved)
+        ucx_wake_others(mine);
     return moved;
 }
 
@@ -208,7 +165,7 @@ static ucs_status_t make_worker(void)
     return status;
 }
 
-static void stop_worker(void)
+void ucx_stop(void)
 {
     if (ucx.address)
         ucx_lib.ucp_worker_release_address(ucx.worker, ucx.address);
@@ -254,7 +211,7 @@ static gyre_status_t check_room(void)
         need, used, limit);
 }
 
-static gyre_status_t start_worker(uint32_t piece)
+gyre_status_t ucx_start(uint32_t piece)
 {
     ucs_status_t status;
 
@@ -288,7 +245,7 @@ static gyre_status_t start_worker(uint32_t piece)
             status = make_worker();
         if (status != UCS_ERR_NO_DEVICE || tries == 3)
             break;
-        stop_worker();
+        ucx_stop();
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     ucx_sockets_after(&listening);
@@ -297,7 +254,7 @@ static gyre_status_t start_worker(uint32_t piece)
         ucx.kinds = ask_kinds(ucx.context);
         return GYRE_OK;
     }
-    stop_worker();
+    ucx_stop();
     return gyre_fail(
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
         "UCX could not be started: %s; %s", ucx_lib.ucs_status_string(status),
@@ -305,194 +262,6 @@ static gyre_status_t start_worker(uint32_t piece)
             ? why
             : "look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA may lock) and at "
               "ulimit -n, and run with UCX_LOG_LEVEL=info");
-}
-
-/* ---- groups -------------------------------------------------------------------------------------------- */
-
-/* Before UCX closes its end of a connection it says so to the other end, and tries again and again as long as
- * the socket is full: for minutes if that host is cut off, forever if the process is stopped. A socket that
- * is shut down refuses at once. Which socket belongs to which peer UCX does not say, so this is done only
- * where none is needed any more. */
-void ucx_end_connections(const comm_ucx_group_t *ug)
-{
-    if (ucx.users == 1 && comm_group_failed(ug->group))
-        ucx_sockets_end(ucx.event_fd);
-}
-
-static void leave_locked(comm_ucx_group_t *ug)
-{
-    comm_ucx_group_t **link = &ucx.groups;
-    int failed = comm_group_failed(ug->group);
-
-    ucx_end_connections(ug);
-    while (*link && *link != ug)
-        link = &(*link)->next;
-    if (*link)
-        *link = ug->next;
-    ucx_give_back(ug, -1);
-    for (size_t i = 0; ug->inboxes && i < (size_t)ug->group->n * COMM_LANES; i++)
-        free(ug->inboxes[i]);
-    free(ug->inboxes);
-    free(ug->withdrawn);
-    free(ug->addresses);
-    free(ug->failed);
-    free(ug);
-    if (--ucx.users == 0) {
-        ucx_peers_close(failed);
-        ucx_links_reap();
-        stop_worker();
-        ucx_links_drop();
-    }
-}
-
-void ucx_leave(comm_group_t *group)
-{
-    ucx_lock();
-    if (!comm_group_failed(group))
-        ucx_peers_flush(ucx_of(group));
-    ucx_remote_leave(ucx_of(group));
-    leave_locked(ucx_of(group));
-    group->network_state = NULL;
-    ucx_unlock();
-    ucx_free_retired();
-}
-
-enum { SAYS_LINKS, SAYS_PIECE }; /* words of a card; piece 0: this process has not started UCX */
-
-void ucx_introduce(uint32_t word[COMM_SAID_WORDS])
-{
-    ucx_lock();
-    word[SAYS_LINKS] = (uint32_t)ucx_links();
-    word[SAYS_PIECE] = ucx.piece;
-    ucx_unlock();
-}
-
-/* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. A
- * process whose UCX already runs cannot change its piece, so the ranks that join it take its piece. */
-static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
-{
-    enum { WHOLE = 64 << 10 /* UCX's own */, STRIPED = 16 << 10 };
-    const int number = comm_transport_number(&comm_ucx);
-    int fixed = -1;
-
-    *piece = WHOLE;
-    for (int r = 0; r < group->n; r++) {
-        const uint32_t *said = group->cards[r].said[number];
-        if (said[SAYS_LINKS] > 1)
-            *piece = STRIPED;
-        if (said[SAYS_PIECE] == 0)
-            continue;
-        if (fixed >= 0 && said[SAYS_PIECE] != group->cards[fixed].said[number][SAYS_PIECE])
-            return gyre_fail(
-                GYRE_ERR_UNSUPPORTED,
-                "ranks %d and %d have started UCX apart, for other numbers of links per host, and cannot "
-                "be joined: start them as one job, or with the same UCX_NET_DEVICES",
-                fixed, r);
-        fixed = r;
-    }
-    if (fixed >= 0)
-        *piece = group->cards[fixed].said[number][SAYS_PIECE];
-    return GYRE_OK;
-}
-
-/* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
-static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
-{
-    comm_ucx_group_t *ug;
-    uint32_t piece;
-    gyre_status_t status = agree_on_piece(group, &piece);
-
-    if (status != GYRE_OK)
-        return status;
-    ug = calloc(1, sizeof *ug);
-    if (!ug)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
-    ug->group = group;
-    ug->inboxes = calloc((size_t)group->n * COMM_LANES, sizeof *ug->inboxes);
-    ug->withdrawn = calloc((size_t)group->n, sizeof *ug->withdrawn);
-    ucx_lock();
-    ucx.users++;
-    status = ug->inboxes && ug->withdrawn ? start_worker(piece)
-                                          : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
-    if (status == GYRE_OK)
-        status = ucx_peers_list_failed(ug);
-    if (status == GYRE_OK) {
-        /* Known before any peer can have this rank's address: no message finds its group missing. */
-        ug->next = ucx.groups;
-        ucx.groups = ug;
-        group->network_state = ug;
-        *bytes = (uint32_t)ucx.address_bytes;
-        *failed = ug->nfailed;
-    } else {
-        leave_locked(ug);
-    }
-    ucx_unlock();
-    return status;
-}
-
-/* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses to which
- * connections have failed; 0 after the last, up to most_failed. */
-static void write_record(const comm_ucx_group_t *ug, unsigned char *record, size_t failed_at)
-{
-    const uint32_t length = (uint32_t)ucx.address_bytes;
-
-    memcpy(record, &length, sizeof length);
-    memcpy(record + sizeof length, ucx.address, length);
-    memcpy(record + failed_at, ug->failed, ug->nfailed * sizeof *ug->failed);
-}
-
-/* Collective: exchanges the workers' addresses. */
-gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
-                          base_time_t deadline)
-{
-    struct {
-        int32_t status;
-        uint32_t bytes, failed;
-    } mine = {0}, *all = calloc((size_t)group->n, sizeof *all);
-    comm_ucx_group_t *ug;
-    size_t most = 0;
-    uint32_t most_failed = 0;
-    unsigned char *record;
-    gyre_status_t status;
-
-    (void)quiet; /* UCX works everywhere */
-    (void)deadline;
-    if (!all)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
-    mine.status = (int32_t)begin(group, &mine.bytes, &mine.failed);
-    status = all_gather(user, &mine, sizeof mine, all);
-    for (int r = 0; status == GYRE_OK && r < group->n; r++) {
-        if (all[r].status != GYRE_OK)
-            status = r == group->rank
-                         ? (gyre_status_t)all[r].status
-                         : gyre_fail((gyre_status_t)all[r].status,
-                                     "rank %d (world rank %d) could not start UCX; its message says why", r,
-                                     group->world_ranks[r]);
-        most = all[r].bytes > most ? all[r].bytes : most;
-        most_failed = all[r].failed > most_failed ? all[r].failed : most_failed;
-    }
-    free(all);
-    if (status != GYRE_OK)
-        return status;
-    /* Records as long as the longest: all ranks know that length now. */
-    ug = ucx_of(group);
-    most += sizeof mine.bytes;
-    ug->record_bytes = most + most_failed * sizeof(uint64_t);
-    ug->addresses = calloc((size_t)group->n, ug->record_bytes);
-    record = calloc(1, ug->record_bytes);
-    if (!ug->addresses || !record) {
-        free(record);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
-    }
-    write_record(ug, record, most);
-    status = all_gather(user, record, ug->record_bytes, ug->addresses);
-    free(record);
-    group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
-    ucx_lock();
-    if (status == GYRE_OK)
-        status = ucx_peers_agree(ug, ucx_own_hash(), most, most_failed);
-    ucx_unlock();
-    return status;
 }
 
 void ucx_progress(comm_group_t *group)
@@ -590,7 +359,7 @@ int ucx_try_device(base_device_t device, char *text, size_t bytes)
     if (there && status == UCS_OK)
         works = knows_cuda(runs ? ucx.kinds : ask_kinds(ucx.context), text, bytes);
     if (there && !runs)
-        stop_worker();
+        ucx_stop();
     ucx_unlock();
     if (status != UCS_OK)
         snprintf(text, bytes, "UCX does not start: %s", ucx_lib.ucs_status_string(status));
