@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
