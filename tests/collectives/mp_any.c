@@ -6,7 +6,6 @@
 #include "tests/support/mp.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "collectives/run/communicator.h"
 
@@ -14,19 +13,6 @@ enum { MESSAGES = 6 };
 
 static int n, rank;
 static gyre_comm_t *world;
-
-static void nap(int ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    nanosleep(&pause, NULL);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void arguments(void)
 {
@@ -61,7 +47,7 @@ static void messages(int tests)
     MP_OK(gyre_barrier(world));
     if (rank > 0) {
         for (int k = 0; k < MESSAGES; k++) {
-            nap(1);
+            mp_nap(1);
             mine[k] = 100 * rank + k;
             MP_OK(gyre_isend(&mine[k], 1, GYRE_INT64, 0, world, &r[k]));
         }
@@ -159,7 +145,7 @@ static void sleeps(void)
     gyre_comm_stats_t before = {.size = sizeof before}, after = {.size = sizeof after};
     MP_OK(gyre_barrier(world));
     if (rank == 1) {
-        nap(LATE_MS);
+        mp_nap(LATE_MS);
         MP_OK(gyre_send(&token, 1, GYRE_INT8, 0, world));
         MP_OK(gyre_send(&token, 1, GYRE_INT8, 0, world));
     }
@@ -170,9 +156,9 @@ static void sleeps(void)
     for (int i = 0; i < 2; i++)
         MP_OK(gyre_irecv(&in[i], 1, GYRE_INT8, 1, world, &r[i]));
     MP_OK(gyre_comm_stats(world, &before));
-    const double cpu = cpu_seconds();
+    const double cpu = mp_cpu_seconds();
     MP_OK(gyre_wait_any(2, r, &at));
-    const double used = cpu_seconds() - cpu;
+    const double used = mp_cpu_seconds() - cpu;
     MP_OK(gyre_comm_stats(world, &after));
     MP_CHECK(at == 0, "%td", at);
     MP_CHECK(after.sleeps > before.sleeps, "it does not sleep");
@@ -232,7 +218,7 @@ static void deadlines(void)
                 st = call == 0   ? gyre_wait_any(2, r, &at)
                      : call == 1 ? gyre_test_any(2, r, &at)
                                  : gyre_test_all(2, r);
-                nap(1);
+                mp_nap(1);
             }
             MP_CHECK(st == GYRE_ERR_TIMEOUT && !r[1], "%s: %s", gyre_status_string(st), gyre_last_error());
             MP_CHECK(call == 2 || at == 1, "%td", at);

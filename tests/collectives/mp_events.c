@@ -14,12 +14,6 @@ enum { ROUNDS = 300, LATE_MS = 200 };
 static int n, rank, sleeps;
 static gyre_comm_t *world;
 
-static void nap(int ms)
-{
-    const struct timespec pause = {.tv_nsec = (long)ms * 1000000};
-    nanosleep(&pause, NULL);
-}
-
 static int ready(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -65,7 +59,7 @@ static void rounds(int timer)
         const size_t count = i % 50 == 0 ? LONG : 1;
         in[0] = in[count - 1] = rank + i;
         if ((i + rank) % 7 == 0)
-            nap(1);
+            mp_nap(1);
         MP_OK(gyre_iall_reduce(in, out, count, GYRE_INT64, GYRE_OP(GYRE_SUM), comm, &r));
         MP_OK(loop(comm, fd, &r));
         MP_CHECK(out[count - 1] == n * (n - 1) / 2 + (int64_t)n * i, "%lld", (long long)out[count - 1]);
@@ -82,7 +76,7 @@ static void late(void)
     struct timespec cpu, then;
     for (int i = 0; i < 2; i++) {
         if (rank > 0)
-            nap(LATE_MS);
+            mp_nap(LATE_MS);
         MP_OK(gyre_ibarrier(comm, &r));
         sleeps = 0;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);

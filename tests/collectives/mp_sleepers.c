@@ -7,7 +7,6 @@
 #include "tests/support/mp.h"
 
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/order.h"
@@ -56,21 +55,13 @@ static uint64_t sleeps_of(gyre_comm_t *comm)
     return stats.sleeps;
 }
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Steps of work in `ms` milliseconds of this thread's own time on a core. */
 static double compute(int ms)
 {
-    double until = cpu_seconds() + 1e-3 * ms, steps = 0;
+    double until = mp_cpu_seconds() + 1e-3 * ms, steps = 0;
     volatile uint64_t x = 1;
 
-    while (cpu_seconds() < until) {
+    while (mp_cpu_seconds() < until) {
         for (int i = 0; i < 1000; i++)
             x = x * 6364136223846793005u + 1;
         steps++;

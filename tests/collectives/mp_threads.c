@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 enum { TENSORS = 12, COUNT = 3000, ROUNDS = 20 };
 
@@ -68,8 +67,7 @@ static void driven_by_the_thread(gyre_comm_t *comm)
         in[i] = (float)rank;
     gyre_request_t *r;
     MP_OK(gyre_iall_reduce(in, out, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &r));
-    struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
-    nanosleep(&pause, NULL);
+    mp_nap(50);
     MP_OK(gyre_wait(&r));
     MP_CHECK(out[COUNT - 1] == (float)(n * (n - 1) / 2), "%g", (double)out[COUNT - 1]);
 }

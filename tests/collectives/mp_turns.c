@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "collectives/run/communicator.h"
 #include "comm/link.h"
@@ -70,11 +69,6 @@ static void use_network(gyre_comm_t *comm, const comm_transport_ops_t *ops, fake
     coll_stop_driving(comm);
 }
 
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
 static int late_ms;
 
 /* One message each way and round, between ranks 0 and 1; its sender is late, so its receiver sleeps. */
@@ -86,7 +80,7 @@ static void *messages(void *arg)
         int sent = 100 * round, got = -1;
         gyre_request_t *r;
         if ((round + rank) % 2 == 0) {
-            pause_ms(late_ms);
+            mp_nap(late_ms);
             MP_OK(gyre_isend(&sent, 1, GYRE_INT32, 1 - rank, comm, &r));
         } else {
             MP_OK(gyre_irecv(&got, 1, GYRE_INT32, 1 - rank, comm, &r));

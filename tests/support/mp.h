@@ -40,6 +40,19 @@
         MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text); \
     } while (0)
 
+static inline void mp_nap(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* Of the calling thread. */
+static inline double mp_cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Until rank 0 comes, which computes something for all: the other ranks sleep, since a call of Gyre's would
  * spin or yield for a while, and take processors. */
 static inline void mp_wait_for_0(gyre_comm_t *comm)

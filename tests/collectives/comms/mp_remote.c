@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/support/mp.h"
@@ -133,12 +132,6 @@ static void ended(void)
     MP_OK(gyre_mem_free(base));
 }
 
-static void sleep_ms(long ms)
-{
-    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 /* ---- jobs of three children, each on a host of its own ---- */
 
 /* The last rank is in no call of Gyre until its memory has changed: its progress thread answers. */
@@ -151,7 +144,7 @@ static void progress_thread(void)
     if (rank == n - 1) {
         for (int r = 0; r < n - 1; r++)
             while (((volatile int64_t *)base)[r] != 1)
-                sleep_ms(1);
+                mp_nap(1);
     } else {
         MP_OK(gyre_put(&one, 8, base, n - 1, (size_t)rank * 8));
         MP_OK(gyre_flush(base, n - 1));
