@@ -57,7 +57,8 @@ typedef struct {
  * 163 or more). */
 gyre_status_t model_cuda_attention_fits(model_cuda_type_t type, size_t head_dim);
 
-/* Which kernels the current device has for such heads: "fma", "mma.sync" or "wgmma" (GYRE_WGMMA). */
+/* Which kernels the current device has for such heads: "fma", "mma.sync" or "wgmma" (GYRE_WGMMA);
+ * "unknown" if CUDA does not say what device it is. */
 const char *model_cuda_attention_by(model_cuda_type_t type, size_t head_dim);
 
 /* o, lse from q, k, v. Enqueued on `stream`; nothing waits. o must not overlap q, k, v. */

@@ -66,20 +66,28 @@ gyre_status_t model_cuda_attention_fits(model_cuda_type_t type, size_t head_dim)
 }
 
 /* wgmma.cu's kernels are for compute capability 9.0 alone. */
-static int by_wgmma(model_cuda_type_t type, size_t head_dim)
+static cudaError_t by_wgmma(model_cuda_type_t type, size_t head_dim, int *wgmma)
 {
     int device = 0, major = 0, minor = 0;
-    return type == MODEL_CUDA_BF16 && (head_dim <= 64 || head_dim > 96) &&
-           model_cuda_attention_wgmma_built() && strcmp(base_setting_string(SET_WGMMA), "off") != 0 &&
-           cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-           major == 9 && minor == 0;
+    *wgmma = 0;
+    if (type != MODEL_CUDA_BF16 || (head_dim > 64 && head_dim <= 96) || !model_cuda_attention_wgmma_built() ||
+        strcmp(base_setting_string(SET_WGMMA), "off") == 0)
+        return cudaSuccess;
+    cudaError_t rc = cudaGetDevice(&device);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    *wgmma = rc == cudaSuccess && major == 9 && minor == 0;
+    return rc;
 }
 
 const char *model_cuda_attention_by(model_cuda_type_t type, size_t head_dim)
 {
-    return type == MODEL_CUDA_F32 ? "fma" : by_wgmma(type, head_dim) ? "wgmma" : "mma.sync";
+    int wgmma;
+    if (by_wgmma(type, head_dim, &wgmma) != cudaSuccess)
+        return "unknown";
+    return type == MODEL_CUDA_F32 ? "fma" : wgmma ? "wgmma" : "mma.sync";
 }
 
 static int nothing(const model_cuda_attention_t *a)
@@ -94,8 +102,11 @@ gyre_status_t model_cuda_attention(const model_cuda_attention_t *attention, stru
     gyre_status_t status = check(attention);
     if (status != GYRE_OK)
         return status;
-    const int wgmma = by_wgmma(attention->type, attention->head_dim);
-    return told(model_cuda_attention_forward_launch(attention, wgmma, stream), "attention", attention);
+    int wgmma;
+    cudaError_t rc = by_wgmma(attention->type, attention->head_dim, &wgmma);
+    if (rc == cudaSuccess)
+        rc = model_cuda_attention_forward_launch(attention, wgmma, stream);
+    return told(rc, "attention", attention);
 }
 
 gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attention,
@@ -108,9 +119,11 @@ gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attent
         status = model_cuda_attention_fits(attention->type, attention->head_dim);
     if (status != GYRE_OK)
         return status;
-    const int wgmma = by_wgmma(attention->type, attention->head_dim);
-    return told(model_cuda_attention_backward_launch(attention, wgmma, stream), "attention's backward",
-                attention);
+    int wgmma;
+    cudaError_t rc = by_wgmma(attention->type, attention->head_dim, &wgmma);
+    if (rc == cudaSuccess)
+        rc = model_cuda_attention_backward_launch(attention, wgmma, stream);
+    return told(rc, "attention's backward", attention);
 }
 
 #endif
