@@ -24,14 +24,14 @@ enum {
     EXCHANGE_EACH = 4 << 10,
     EXCHANGE_TOTAL = 512 << 10, /* bytes that each of more than DIRECT_RANKS ranks reads at most */
     SHARE_REDUCE_BYTES = 1 << 20,
-    DIRECT_RANKS = 32,            /* flat schedules open n connections and take n messages: fine up to here */
-    SHORT_MESSAGE = 4096,         /* a longer one may be fetched by a system call */
-    SCAN_RANKS = 16,              /* see choose_scan */
-    CELL_RANKS = 16,              /* see choose_inside_host: a reduction by cells, for as many ranks, */
-    CELL_PART = 4096,             /* if each rank adds up so many bytes; */
-    CELL_BLOCK = 16 << 10,        /* an all_gather, if each rank has so many */
-    HOST_CHUNK_LEAST = 256 << 10, /* see host_chunk */
-    HOST_CHUNK_PLACES = 64 << 10,
+    DIRECT_RANKS = 32,           /* flat schedules open n connections and take n messages: fine up to here */
+    SHORT_MESSAGE = 4096,        /* a longer one may be fetched by a system call */
+    SCAN_RANKS = 16,             /* see choose_scan */
+    CELL_RANKS = 16,             /* see choose_inside_host: a reduction by cells, for as many ranks, */
+    CELL_PART = 4096,            /* if each rank adds up so many bytes; */
+    CELL_BLOCK = 16 << 10,       /* an all_gather, if each rank has so many */
+    HOST_CHUNK_LEAST = 64 << 10, /* see host_chunk */
+    HOST_CHUNK_BLOCK = 256 << 10,
     HOST_CHUNK_MOST = 512 << 10,
     REDUCE_CHUNK_MOST = 128 << 10,
     HOSTS_CHUNK = 128 << 10,
@@ -289,13 +289,13 @@ int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
     return 1;
 }
 
-/* The largest power of two that fits a second-level cache with its sources: a quarter of it. Chunks of less
- * than 256 KiB cost more steps than they save also where that cache has 512 KiB, but for an all_to_all of
- * many: in place a rank has a chunk of each peer at once (docs/optimizations.md, "Chunks of 256 KiB at
- * least"). */
+/* The largest power of two that fits a second-level cache with its sources: a quarter of it. Where more than
+ * two ranks each have a block of their own, two messages for a block of 256 KiB cost more than they save,
+ * also where that cache has 512 KiB (docs/optimizations.md, "Chunks of 256 KiB at least"). */
 static size_t host_chunk(const coll_cost_t *cost, const coll_args_t *args)
 {
-    size_t chunk = args->op == COLL_ALL_TO_ALL && args->n > 2 ? HOST_CHUNK_PLACES : HOST_CHUNK_LEAST;
+    const int blocks = args->op == COLL_REDUCE_SCATTER || args->op == COLL_ALL_GATHER;
+    size_t chunk = blocks && args->n > 2 ? HOST_CHUNK_BLOCK : HOST_CHUNK_LEAST;
     while (chunk < HOST_CHUNK_MOST && chunk * 2 <= cost->cache_bytes / 4)
         chunk *= 2;
     return chunk;

@@ -152,8 +152,7 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
 }
 
 /* Chunks of a broadcast that may be under way: one is written, one read, and one that late ranks still read.
- * With chunks of a quarter of a second-level cache (collectives/choose/select.c) all stay in it; a smaller
- * cache than 1 MiB keeps less. */
+ * With chunks of a quarter of a second-level cache (collectives/choose/select.c) all stay in it. */
 enum { STAGES = 3 };
 
 /* In chunks where ranks can reach each other's memory: all read a chunk while a cache holds it. */

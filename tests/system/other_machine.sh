@@ -23,7 +23,6 @@ machine slow_cma 'cma_call 50000' 'cma_rate 0.5' 'cma_memory 0.5'
 machine fast_cma 'cma_call 10' 'cma_rate 1000' 'cma_memory 1000'
 machine slow_flights 'line 100000'
 machine small_cache 'cache_bytes 262144'
-machine large_cache 'cache_bytes 4194304'
 
 # explain MACHINE COLLECTIVE FLAG...: the row of --explain
 explain() {
@@ -45,9 +44,9 @@ check "a broadcast of three ranks: chunks are staged, $row" [ "$(field 5)" = sta
 ranks=3 explain fast_cma broadcast -b 4M -e 4M -R 0
 check "they are not, $row" [ "$(field 5)" = links ]
 explain small_cache all_reduce -b 4M -e 4M -R 1
-check "a small cache: short chunks, $row" [ "$(field 8)" = 256K ]
-explain large_cache all_reduce -b 4M -e 4M -R 1
-check "a larger one: longer chunks, $row" [ "$(field 8)" = 512K ]
+check "a small cache: short chunks, $row" [ "$(field 8)" = 64K ]
+explain plain all_reduce -b 4M -e 4M -R 1
+check "a larger one: longer chunks, $row" [ "$(field 8)" = 256K ]
 if [ "$(nproc)" -ge 2 ]; then
     explain plain scan -b 1K -e 1K
     check "a flight costs little: all at once, $row" [ "$(field 3)" = direct ]

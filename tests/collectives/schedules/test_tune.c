@@ -507,17 +507,18 @@ static void test_chunk_between_hosts(void **state)
     (void)state;
     coll_tune_builtin(&tune);
     coll_facts_t facts = facts_of(1);
-    static const size_t caches[][2] = {
-        {1, 256 << 10}, {512 << 10, 256 << 10}, {3 << 19, 256 << 10}, {64 << 20, 512 << 10}};
-    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) { /* bytes of the cache, and of a chunk */
-        facts.cost.cache_bytes = caches[i][0];
-        assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk * 4, caches[i][1]);
+    static const size_t caches[] = {1, 512 << 10, 3 << 19, 64 << 20};
+    static const size_t chunks[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        facts.cost.cache_bytes = caches[i];
+        assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk * 4, chunks[i]);
         assert_int_equal(select_for(&facts, 8, COLL_REDUCE, 1 << 22, 0).chunk * 4,
-                         base_min_size(caches[i][1], 128 << 10)); /* up a tree */
+                         base_min_size(chunks[i], 128 << 10)); /* up a tree */
     }
-    facts.cost.cache_bytes = 512 << 10; /* a chunk of each peer */
-    assert_int_equal(select_for(&facts, 8, COLL_ALL_TO_ALL, 1 << 20, 0).chunk * 4, 128 << 10);
-    assert_int_equal(select_for(&facts, 2, COLL_ALL_TO_ALL, 1 << 20, 0).chunk * 4, 256 << 10);
+    facts.cost.cache_bytes = 512 << 10; /* blocks of more than two ranks */
+    assert_int_equal(select_for(&facts, 4, COLL_REDUCE_SCATTER, 1 << 20, 0).chunk * 4, 256 << 10);
+    assert_int_equal(select_for(&facts, 4, COLL_ALL_GATHER, 1 << 20, 0).chunk * 4, 256 << 10);
+    assert_int_equal(select_for(&facts, 2, COLL_ALL_GATHER, 1 << 20, 0).chunk * 4, 128 << 10);
     facts.cost.cache_bytes = 1 << 20;
     const size_t inside = select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
     facts.algo = "ring";
