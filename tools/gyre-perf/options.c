@@ -436,8 +436,9 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
     int code = read_options(argc, argv, o, &words, out, why, why_bytes);
     if (code != PERF_OK)
         return code;
-    /* all_reduce_perf has its collective in its name */
-    const char *word = words < argc && !perf_coll_find(argv[0]) ? argv[words++] : argv[0];
+    const size_t length = strlen(argv[0]); /* all_reduce_perf has its collective in its name */
+    const int named = length > 5 && strcmp(argv[0] + length - 5, "_perf") == 0 && perf_coll_find(argv[0]);
+    const char *word = words < argc && !named ? argv[words++] : argv[0];
     o->coll = perf_coll_find(word);
     if (!o->coll || words < argc) {
         if (o->coll)
