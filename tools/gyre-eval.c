@@ -61,8 +61,8 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
               "tokens from window to window: a smaller number gives each token more context,\n"
               "and takes longer (all positions)"),
          .low = 1},
-        {FLAG(0, "data-format", READ, &o->format, "NAME",
-              "format of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
+        {FLAG(0, "data-format", READ, &o->format, "auto|text|gyre|llmc|megatron|nanogpt",
+              "format of FILE (auto)"),
          .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt"},
         {.kind = FLAG_HEADING, .help = "Questions:"},
         {FLAG(0, "long", CHOICE, &long_, "refuse|cut",

@@ -62,10 +62,10 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "each line of INPUT is a JSON object with one document: \"messages\", a\n"
               "conversation, or \"conversations\"; \"prompt\" and \"completion\"; or \"text\"")},
         {FLAG(0, "key", TEXT, &options->key, "NAME", "each object's text is under NAME")},
-        {FLAG(0, "template", READ, &options->template, "NAME",
-              "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, llama3.1, qwen3, gemma, gemma3,\n"
-              "deepseek, mistral, zephyr, plain\n"
-              "(the model's own: chat_template.jinja or tokenizer_config.json next to the tokenizer)"),
+        {FLAG(0, "template", READ, &options->template,
+              "chatml|qwen2|qwen2.5|smollm2|llama3|llama3.1|qwen3|gemma|gemma3|deepseek|mistral|zephyr|plain",
+              "of conversations (the model's own: chat_template.jinja or tokenizer_config.json next to\n"
+              "the tokenizer)"),
          .read = read_template, .wants = model_chat_names()},
         {FLAG(0, "date", READ, &options->date, "YYYY-MM-DD",
               "the day that templates write which ask for it, such as gpt-oss's (none)"),
@@ -90,8 +90,8 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "write the text of a token file to standard output")},
         {FLAG(0, "from", COUNT, &options->from, "N", "only from token N on (0)"), .given = &from_given},
         {FLAG(0, "count", COUNT, &options->count, "N", "only N tokens (all)"), .given = &count_given},
-        {FLAG(0, "data-format", READ, &options->format, "NAME",
-              "format of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
+        {FLAG(0, "data-format", READ, &options->format, "auto|text|gyre|llmc|megatron|nanogpt",
+              "format of FILE (auto)"),
          .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt", .given = &format_given},
     };
     const flags_t flags = {.program = "gyre-tokenize", .usage = usage, FLAG_ROWS(rows)};

@@ -332,7 +332,9 @@ int main(int count, char **arguments)
         puts("gyre-mpi PROGRAM [ARG]...: runs an MPI program with its collectives on Gyre: mpirun -n 4 "
              "gyre-mpi PROGRAM.\n"
              "It finds out which MPI library the program uses, and preloads the libgyre-mpi that is built "
-             "for it.");
+             "for it.\n\n"
+             "  -h, --help     this text\n"
+             "      --version  the version");
         return 0;
     }
     if (strcmp(program, "--version") == 0) {

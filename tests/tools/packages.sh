@@ -96,7 +96,9 @@ for line in sys.stdin:
     if found:
         print(*re.findall(r"(?:(?<=[,;] )|^)(--?[A-Za-z][\w-]*)", found[1]), sep="\n")' | sed '/^$/d' | sort -u
 }
-for words in ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-eval gyre-tokenize gyre-doctor 'gyre-perf latency' 'gyre-plan memory'; do
+MPI=
+[ ! -e "$at/bin/gyre-mpi" ] || MPI=gyre-mpi
+for words in $MPI ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-eval gyre-tokenize gyre-doctor 'gyre-perf latency' 'gyre-plan memory'; do
     # shellcheck disable=SC2086 # words
     documented $words >"$W/documented"
     check "$words has options" [ "$(wc -l <"$W/documented")" -ge 2 ]
@@ -111,6 +113,10 @@ is "a first word" "latency" gyre-perf la
 is "questions" "memory" gyre-plan me
 is "a file" "$W/numbers" gyre-perf --json "$W/numb"
 is "what ucx-run starts" "$W/hello.c" ucx-run -n 4 ls "$W/hello."
+is "a template" "llama3 llama3.1" gyre-tokenize --template ll
+is "formats of token files" "auto text gyre llmc megatron nanogpt" gyre-tokenize --data-format ''
+is "formats of data" "auto text gyre llmc megatron nanogpt" gyre-eval --data-format ''
+[ -z "$MPI" ] || is "what gyre-mpi starts" "$W/hello.c" gyre-mpi ls "$W/hello."
 # a tool that has a new option
 mkdir "$W/bin"
 printf '%s\n' '#!/bin/sh' "echo '  --fresh one|two   it'\\''s new'" >"$W/bin/tool"
@@ -142,10 +148,11 @@ END
 two" "$W/zsh" tool --fresh ''
     gyre=$at/share/zsh/site-functions/_gyre
     zsh_is "what ucx-run starts" "the rest: ls x" "$gyre" ucx-run -n 4 ls x
+    [ -z "$MPI" ] || zsh_is "what gyre-mpi starts" "the rest: ls x" "$gyre" gyre-mpi ls x
     zsh_is "a value" "fp32
 bf16
 fp16" "$gyre" gyre-train --precision ''
-    check "zsh: the tools" grep -qx '#compdef ucx-run .*gyre-doctor' "$gyre"
+    check "zsh: the tools" grep -qx "#compdef ucx-run .*gyre-doctor${MPI:+ $MPI}" "$gyre"
 else
     leave_out "zsh: there is none here (apt-get install zsh)"
 fi

@@ -31,7 +31,7 @@ _gyre() {
     COMPREPLY=()
     key=$tool
     grep -qF "$tool ${COMP_WORDS[1]}"$'\t' <<<"$_gyre_table" && key="$tool ${COMP_WORDS[1]}"
-    if [ "$tool" = ucx-run ]; then # after its options comes another program's command line
+    if [ "$tool" = ucx-run ] || [ "$tool" = gyre-mpi ]; then # after its options comes another program's command line
         for ((i = 1; i < COMP_CWORD; i++)); do
             case ${COMP_WORDS[i]} in
             -*) [ -z "$(_gyre_value "$key" "${COMP_WORDS[i]}")" ] || i=$((i + 1)) ;;
@@ -55,7 +55,7 @@ _gyre() {
         '$1 == key && ($3 != "=" || first) { print $2 }' <<<"$_gyre_table")" -- "$cur")
     [ "${#COMPREPLY[@]}" = 0 ] || return
     case $tool in
-    ucx-run) mapfile -t COMPREPLY < <(compgen -c -- "$cur"; compgen -f -- "$cur") ;;
+    ucx-run | gyre-mpi) mapfile -t COMPREPLY < <(compgen -c -- "$cur"; compgen -f -- "$cur") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac
 }

@@ -19,7 +19,7 @@ for line in ${(f)_gyre_table}; do
         offered+=("$name:${text//:/\\:}")
     fi
 done
-if [[ $tool == ucx-run ]]; then # after its options comes another program's command line
+if [[ $tool == (ucx-run|gyre-mpi) ]]; then # after its options comes another program's command line
     for ((i = 2; i < CURRENT; i++)); do
         if [[ $words[i] == -* ]]; then
             [[ -z $takes[$words[i]] ]] || (( ++i ))
@@ -40,7 +40,7 @@ if [[ -n $value ]]; then
     [[ $value == (F|D|*FILE*|*DIR*|*PATH*|TOKENIZER|CHECKPOINT|TABLE|COMMAND)* ]] && _files
     return
 fi
-if [[ $words[CURRENT] == -* || $tool != ucx-run ]]; then
+if [[ $words[CURRENT] == -* || $tool != (ucx-run|gyre-mpi) ]]; then
     _describe -o option offered
     [[ $words[CURRENT] == -* ]] || _files
 else

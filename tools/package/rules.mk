@@ -8,11 +8,12 @@ FILL_CMAKE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g'
     -e 's|@LIBS_PRIVATE@|$(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))|'
 
 # One file serves all tools, under the name by which the shell looks for each.
-COMPLETIONS = $(addprefix share/bash-completion/completions/,$(TOOLS)) share/zsh/site-functions/_gyre
+COMPLETED = $(TOOLS) $(if $(LIB_MPI),gyre-mpi)
+COMPLETIONS = $(addprefix share/bash-completion/completions/,$(COMPLETED)) share/zsh/site-functions/_gyre
 INSTALL_COMPLETIONS = install -d '$(TO)'/share/bash-completion/completions '$(TO)'/share/zsh/site-functions && \
-    sh tools/package/completions bash $(B)/bin $(TOOLS) >'$(TO)'/share/bash-completion/completions/$(firstword $(TOOLS)) && \
-    $(foreach t,$(wordlist 2,99,$(TOOLS)),ln -sf $(firstword $(TOOLS)) '$(TO)'/share/bash-completion/completions/$(t) &&) \
-    sh tools/package/completions zsh $(B)/bin $(TOOLS) >'$(TO)'/share/zsh/site-functions/_gyre
+    sh tools/package/completions bash $(B)/bin $(COMPLETED) >'$(TO)'/share/bash-completion/completions/$(firstword $(TOOLS)) && \
+    $(foreach t,$(wordlist 2,99,$(COMPLETED)),ln -sf $(firstword $(TOOLS)) '$(TO)'/share/bash-completion/completions/$(t) &&) \
+    sh tools/package/completions zsh $(B)/bin $(COMPLETED) >'$(TO)'/share/zsh/site-functions/_gyre
 
 # The last commit: what is not committed is not in it. Times, owners and order are the commit's, so that bytes
 # are, too.
