@@ -60,17 +60,45 @@ ncclResult_t shim_pair(shim_call_t *call, shim_call_t *all, size_t n)
                          "ncclRecv: rank %d sends itself %zu elements of datatype %d and "
                          "receives %zu of datatype %d: they must be equal",
                          call->peer, send->count, (int)send->type, recv->count, (int)recv->type);
-    if (send->stream != recv->stream)
-        return shim_fail(ncclInvalidUsage,
-                         "ncclRecv: rank %d sends to itself and receives on two streams: "
-                         "give both calls one stream",
-                         call->peer);
     call->other = other;
     other->done = 1;
     return ncclSuccess;
 }
 
-/* Gyre has such messages in its exchange with neighbours. */
+/* What `next` gets from here on runs after what `first` has got. */
+static cudaError_t follow(cudaStream_t first, cudaStream_t next)
+{
+    cudaEvent_t event;
+    cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error != cudaSuccess)
+        return error;
+    error = cudaEventRecord(event, first);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(next, event, 0);
+    (void)cudaEventDestroy(event); /* once the streams are past it */
+    return error;
+}
+
+ncclResult_t shim_meet(const shim_call_t *call, int enqueued)
+{
+    if (!call->other || call->stream == call->other->stream)
+        return ncclSuccess;
+    const int sends = call->kind == SHIM_SEND;
+    const cudaStream_t send = (sends ? call : call->other)->stream;
+    const cudaStream_t recv = (sends ? call->other : call)->stream;
+    int before = 0;
+    cudaError_t error = cudaGetDevice(&before);
+    if (error == cudaSuccess)
+        error = cudaSetDevice(call->comm->device); /* of the event, as of the streams */
+    if (error == cudaSuccess)
+        error = enqueued ? follow(recv, send) : follow(send, recv);
+    (void)cudaSetDevice(before);
+    return error == cudaSuccess
+               ? ncclSuccess
+               : shim_cuda(call->name, "ordering the two streams of a message to itself", error);
+}
+
+/* Gyre has such messages in its exchange with neighbours. It goes on the receive's stream. */
 static ncclResult_t to_itself(const shim_call_t *call)
 {
     const shim_call_t *send = call->kind == SHIM_SEND ? call : call->other;

@@ -68,6 +68,8 @@ static ncclResult_t enqueue_all(shim_call_t *calls, size_t n)
     /* all of them first: what waits for a stream must not come between two ranks' calls */
     for (size_t i = 0; i < n && result == ncclSuccess; i++)
         result = calls[i].factor ? shim_factor(&calls[i]) : ncclSuccess;
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = shim_meet(&calls[i], 0);
     if (result == ncclSuccess) {
         gyre_status_t st = gyre_group_start();
         if (st != GYRE_OK)
@@ -78,6 +80,8 @@ static ncclResult_t enqueue_all(shim_call_t *calls, size_t n)
         if (st != GYRE_OK && result == ncclSuccess)
             result = shim_status("ncclGroupEnd", st);
     }
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = shim_meet(&calls[i], 1);
     free(order);
     return result;
 }

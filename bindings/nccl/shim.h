@@ -143,6 +143,9 @@ void shim_leave_team(shim_team_t *team);
 
 /* collectives.c. Pairs a message to itself with one of `all`, [n], the group's calls. */
 ncclResult_t shim_pair(shim_call_t *call, shim_call_t *all, size_t n);
+/* Of a message to itself that is sent and received on two streams: before its group is enqueued the receive's
+ * stream waits for the send's, and after that the send's for the message. */
+ncclResult_t shim_meet(const shim_call_t *call, int enqueued);
 /* Enqueues one call, after all of its group were paired. */
 ncclResult_t shim_enqueue(const shim_call_t *call);
 gyre_type_t shim_type(ncclDataType_t type);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bindings/gpu/nccl/streams.c: one process with two devices. Buffers come from ncclMemAlloc and are
  * registered. Data is copied in and out on a stream of the program, and summed on two others in turn; only
- * events order them, and the host waits at the end. */
+ * events order them, and the host waits at the end. Before that a rank sends to itself from one stream to
+ * another. */
 #include "tests/bindings/gpu/nccl/program.h"
 
 enum { N = 2, COUNT = 3000, STEPS = 12, SLOTS = 2, BYTES = COUNT * sizeof(float) };
@@ -53,12 +54,46 @@ static void stop(int r)
     CUDA(cudaStreamDestroy(mine->copies));
 }
 
+/* The receive's stream waits for what the send's has got before, and the send's for the message: it
+ * overwrites what was sent. In both directions at once, while the thread is on another device than the
+ * rank. */
+static void to_itself(void)
+{
+    enum { HALF = BYTES / 2 };
+    const rank_t *mine = &ranks[1];
+    char *const from = (char *)mine->device[0], *const to = (char *)mine->device[1];
+    for (int round = 0; round < STEPS; round++) {
+        unsigned char *got = (unsigned char *)mine->out[round];
+        CUDA(cudaSetDevice(1));
+        for (int s = 0; s < 2; s++)
+            CUDA(cudaMemsetAsync(from + s * HALF, 100 * s + round, HALF, mine->sums[s]));
+        CUDA(cudaSetDevice(0));
+        NCCL(ncclGroupStart());
+        NCCL(ncclSend(from, HALF, ncclChar, 1, comms[1], mine->sums[0]));
+        NCCL(ncclRecv(to, HALF, ncclChar, 1, comms[1], mine->sums[1]));
+        NCCL(ncclRecv(to + HALF, HALF, ncclChar, 1, comms[1], mine->sums[0]));
+        NCCL(ncclSend(from + HALF, HALF, ncclChar, 1, comms[1], mine->sums[1]));
+        NCCL(ncclGroupEnd());
+        CUDA(cudaSetDevice(1));
+        for (int s = 0; s < 2; s++) {
+            CUDA(cudaMemsetAsync(from + s * HALF, 255, HALF, mine->sums[s]));
+            CUDA(cudaMemcpyAsync(got + s * HALF, to + s * HALF, HALF, cudaMemcpyDeviceToHost,
+                                 mine->sums[1 - s]));
+        }
+        for (int s = 0; s < 2; s++)
+            CUDA(cudaStreamSynchronize(mine->sums[s]));
+        for (int i = 0; i < BYTES; i++)
+            CHECK(got[i] == 100 * (i / HALF) + round, "round %d, byte %d: %d", round, i, got[i]);
+    }
+}
+
 int main(void)
 {
     (void)alarm(50);
     NCCL(ncclCommInitAll(comms, N, NULL));
     for (int r = 0; r < N; r++)
         start(r);
+    to_itself();
     for (int step = 0; step < STEPS; step++) {
         const int s = step % SLOTS;
         for (int r = 0; r < N; r++) {
