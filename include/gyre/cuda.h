@@ -105,9 +105,12 @@ typedef struct gyre_cuda_registration gyre_cuda_registration_t;
  * memory cannot be shared; NO_MEMORY: more than 256 registrations at once. */
 GYRE_API gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
                                                gyre_cuda_registration_t **registration);
-/* Collective. Waits for the communicator's operations. Graphs that use the buffer must have ended and must
+/* Collective, in the same order on all ranks; ranks of gyre_cuda_comms_create call it by themselves. INVALID
+ * on all, with nothing changed: they give up different registrations. An allocator that frees in an order
+ * of its own on each rank keeps its memory until all ranks come to give it up.
+ * Waits for the communicator's operations. Graphs that use the buffer must have ended and must
  * not be launched again. After it returns no peer reads the memory, and it may be freed. The registration
- * is gone also after an error; after an error of the communicator a peer may still read the memory, and
+ * is gone also after another error; after an error of the communicator a peer may still read the memory, and
  * only kernels of the program (gyre_comm_peers_cuda) write it. Memory still registered when a communicator is
  * destroyed must stay allocated until all ranks have destroyed it. */
 GYRE_API gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration);

@@ -409,6 +409,15 @@ gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t by
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 
+/* Whether all ranks give up the same registration; true if an error keeps them from telling. */
+static int all_give_up(const coll_cuda_t *c, int index)
+{
+    const int64_t mine[2] = {index, -index};
+    int64_t most[2] = {0, 0};
+    return gyre_all_reduce(mine, most, 2, GYRE_INT64, GYRE_OP(GYRE_MAX), c->comm) != GYRE_OK ||
+           most[0] == -most[1];
+}
+
 gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration)
 {
     gyre_cuda_registration_t **at;
@@ -426,6 +435,10 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     if (coll_group_open())
         return coll_refuse(
             gyre_fail(GYRE_ERR_INVALID, "gyre_comm_deregister_cuda cannot be part of a group"));
+    if (!comm->team && !all_give_up(c, registration->index))
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "gyre_comm_deregister_cuda: ranks give up different registrations: all "
+                                     "must do so in the same order"));
     *at = registration->next;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     /* this rank reads there no more; nor do others, as an operation ends when they have read, */

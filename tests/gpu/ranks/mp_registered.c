@@ -267,6 +267,18 @@ static void again(void)
     all_reduce(&a);
 }
 
+/* The last rank gives up another registration than the others: refused on all, and nothing is changed. */
+static void other_order(void)
+{
+    const ask_t a = {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 9000};
+    gyre_cuda_registration_t *mine = rank == n - 1 ? first : second;
+    MP_CHECK(gyre_comm_deregister_cuda(comm, mine) == GYRE_ERR_INVALID,
+             "rank %d: ranks gave up different registrations", rank);
+    MP_CHECK(strstr(gyre_last_error(), "in the same order") != NULL, "rank %d: error: %s", rank,
+             gyre_last_error());
+    all_reduce(&a);
+}
+
 /* An invalid registration on one rank: reported on all, and nothing is changed. */
 static void refusals(void)
 {
@@ -398,6 +410,7 @@ int main(void)
     graphs();
     again();
     refusals();
+    other_order();
     close_comm();
     disagreeing();
     in_one_process();
