@@ -97,7 +97,11 @@ template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     exact(const optim_cuda_values_t *list, int type, uint64_t *word)
 {
-    enum { ROUNDS = 65536 / 256, BELOW = 20 }; /* exponents below the largest of the first values */
+    enum {
+        ROUNDS = 65536 / 256,
+        BELOW = 20, /* exponents below the largest of the first values */
+        LOADS = 4   /* of a thread under way */
+    };
     GYRE_DYNAMIC_SHARED(unsigned long long, bins);
     unsigned long long *const limb = bins + EXACT_BINS;
     const optim_cuda_values_t span = list[blockIdx.y];
@@ -112,30 +116,38 @@ static __global__ void __launch_bounds__(THREADS)
         unsigned base = 0; /* the lowest exponent of `low`; 0: the warp has seen nothing but zeros */
         bins[threadIdx.x] = 0;
         __syncthreads();
-        for (int round = 0; round < ROUNDS; round++) {
-            const size_t i = begin + (size_t)round * stride + threadIdx.x;
-            if (i - threadIdx.x % 32 >= span.n) /* nothing for the whole warp */
+        for (int round = 0; round < ROUNDS; round += LOADS) {
+            const size_t first = begin + (size_t)round * stride + threadIdx.x;
+            float value[LOADS];
+            if (first - threadIdx.x % 32 >= span.n) /* nothing for the whole warp */
                 break;
-            const uint32_t bits = i < span.n ? kernel_bits(widen((const G *)span.data, i, type)) : 0;
-            const uint32_t raw = bits >> 23 & 0xffu, e = raw > 0 ? raw : 1;
-            const uint32_t m = (bits & 0x7fffffu) | (raw > 0 ? 0x800000u : 0);
-            const int counts = raw != 0xffu && m != 0;
-            if (base == 0) {
-                const unsigned most = __reduce_max_sync(0xffffffffu, counts ? e : 0u);
-                base = most > BELOW ? most - BELOW : most > 0;
-            }
-            if (raw == 0xffu)
-                special++;
-            if (!counts)
-                continue;
-            const uint64_t square = (uint64_t)m * m;
-            const unsigned up = 2 * (e - base); /* below the base: a huge one */
-            if (up < 64) {
-                const uint64_t part = square << up;
-                low += part;
-                high += (square >> 1 >> (63 - up)) + (low < part);
-            } else {
-                atomicAdd(&bins[raw], (unsigned long long)square);
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                value[k] = first + k * stride < span.n ? widen((const G *)span.data, first + k * stride, type)
+                                                       : 0.0f;
+#pragma unroll
+            for (int k = 0; k < LOADS; k++) {
+                const uint32_t bits = kernel_bits(value[k]);
+                const uint32_t raw = bits >> 23 & 0xffu, e = raw > 0 ? raw : 1;
+                const uint32_t m = (bits & 0x7fffffu) | (raw > 0 ? 0x800000u : 0);
+                const int counts = raw != 0xffu && m != 0;
+                if (base == 0) {
+                    const unsigned most = __reduce_max_sync(0xffffffffu, counts ? e : 0u);
+                    base = most > BELOW ? most - BELOW : most > 0;
+                }
+                if (raw == 0xffu)
+                    special++;
+                if (!counts)
+                    continue;
+                const uint64_t square = (uint64_t)m * m;
+                const unsigned up = 2 * (e - base); /* below the base: a huge one */
+                if (up < 64) {
+                    const uint64_t part = square << up;
+                    low += part;
+                    high += (square >> 1 >> (63 - up)) + (low < part);
+                } else {
+                    atomicAdd(&bins[raw], (unsigned long long)square);
+                }
             }
         }
         if (base > 0)

@@ -11,6 +11,7 @@ BUILD = Path(sys.argv[1])
 REPORT = re.compile(r"entry function '(\S+)' for 'sm_90a?'\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads\n"
                     r".*?Used (\d+) registers(.*?)\n", re.S)
 ATTENTION, PRODUCTS, LAYERS = "model/gpu/attention/", "model/gpu/products/matmul", "model/gpu/layers/"
+BF16 = "(<unsigned short>)?"  # of kernels that have one form, that
 wrong = checked = 0
 
 
@@ -49,8 +50,8 @@ def row(label, some, span=False):
 
 
 def layer(label, file, *names):
-    """A row of the kernels between products: those that have a form of bf16 have it there."""
-    some = [k for name in names for k in kernels(LAYERS + file, name + r"(<unsigned short>)?")]
+    """A row of the kernels between products."""
+    some = [k for name in names for k in kernels(file, name)]
     says("docs/gpu-training.md", f"| {label} | {', '.join(str(k[0]) for k in some)} | {spills(some)} | {some[0][3]} |")
 
 
@@ -78,12 +79,15 @@ def main():
     row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
         kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
 
-    layer("`loss_rows`", "loss", "loss_rows")
+    layer("`loss_rows`", LAYERS + "loss", "loss_rows" + BF16)
     for name in "embed_back", "widen":
-        layer(f"`{name}`", "vocabulary", name)
-    layer("`norm_forward`", "norm", "norm_forward")
-    layer("`norm_backward`, `join_pieces`", "norm_back", "norm_backward", "join_pieces")
-    layer("`sum_pieces` (only with dropout)", "norm_back", "sum_pieces")
+        layer(f"`{name}`", LAYERS + "vocabulary", name + BF16)
+    layer("`norm_forward`", LAYERS + "norm", "norm_forward" + BF16)
+    layer("`norm_backward`, `join_pieces`", LAYERS + "norm_back", "norm_backward" + BF16, "join_pieces")
+    layer("`sum_pieces` (only with dropout)", LAYERS + "norm_back", "sum_pieces" + BF16)
+    layer("`sum_blocks`, `sum_partials`", PRODUCTS, "sum_blocks", "sum_partials")
+    for name in "adamw", "exact":
+        layer(f"`{name}`", "optim/gpu/kernels", name + "<float>")
 
     adding, exact = ([k for file in sorted(Path("collectives/gpu/sums").glob(name))
                       for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]

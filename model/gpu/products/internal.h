@@ -23,7 +23,8 @@ cudaError_t model_cuda_product_launch(const model_cuda_product_t *product, const
 cudaError_t model_cuda_epilogue_launch(const model_cuda_product_t *product, const void *from, size_t ldfrom,
                                        size_t step_from, void *D, cudaStream_t stream);
 /* partial [batch][blocks][N], blocks = ceil(M / MODEL_CUDA_SUM_ROWS). */
-#define MODEL_CUDA_SUM_ROWS 64
+#define MODEL_CUDA_SUM_ROWS  64
+#define MODEL_CUDA_SUM_LANES 32
 cudaError_t model_cuda_column_sum_launch(float *sum, size_t step_sum, float *partial, const void *d,
                                          model_cuda_type_t type, size_t M, size_t N, size_t ld, size_t batch,
                                          size_t step, cudaStream_t stream);

@@ -475,19 +475,29 @@ static __global__ void __launch_bounds__(128)
     partial[((size_t)blockIdx.z * gridDim.y + blockIdx.y) * N + col] = sum;
 }
 
-/* sum [z][col] = partial [z][0][col] + partial [z][1][col] + ... */
-static __global__ void __launch_bounds__(128)
+/* sum [z][col]: lane y of a column adds up partial [z][b][col] for b = y, y + LANES .., and a tree joins the
+ * lanes. All loads of 256 blocks are under way at once. Block: [LANES][COLUMNS]. */
+enum { COLUMNS = 32, LANES = MODEL_CUDA_SUM_LANES };
+static __global__ void __launch_bounds__(COLUMNS *LANES)
     sum_partials(float *sum, size_t step_sum, const float *partial, size_t blocks, size_t N)
 {
-    size_t col = (size_t)blockIdx.x * 128 + threadIdx.x;
-    if (col >= N)
-        return;
+    GYRE_DYNAMIC_SHARED(float, shared);
+    float(*lane)[COLUMNS] = (float(*)[COLUMNS])shared;
+    const size_t col = (size_t)blockIdx.x * COLUMNS + threadIdx.x;
     const float *from = partial + blockIdx.z * blocks * N + col;
     float total = 0;
-#pragma unroll 16
-    for (size_t b = 0; b < blocks; b++)
-        total += from[b * N];
-    sum[blockIdx.z * step_sum + col] = total;
+    if (col < N)
+#pragma unroll 8
+        for (size_t b = threadIdx.y; b < blocks; b += LANES)
+            total += from[b * N];
+    lane[threadIdx.y][threadIdx.x] = total;
+    for (unsigned n = 1; n < LANES; n *= 2) {
+        __syncthreads();
+        if (threadIdx.y % (2 * n) == 0)
+            lane[threadIdx.y][threadIdx.x] += lane[threadIdx.y + n][threadIdx.x];
+    }
+    if (threadIdx.y == 0 && col < N)
+        sum[blockIdx.z * step_sum + col] = lane[0][threadIdx.x];
 }
 
 /* ---- launching ----------------------------------------------------------------------------------------- */
@@ -558,13 +568,13 @@ extern "C" cudaError_t model_cuda_column_sum_launch(float *sum, size_t step_sum,
                                                     size_t ld, size_t batch, size_t step, cudaStream_t stream)
 {
     size_t blocks = (M + MODEL_CUDA_SUM_ROWS - 1) / MODEL_CUDA_SUM_ROWS;
-    unsigned columns = (unsigned)((N + 127) / 128);
     cudaError_t rc = cudaSuccess;
     if (blocks > 0)
-        rc = GYRE_LAUNCH(sum_blocks, dim3(columns, (unsigned)blocks, (unsigned)batch), dim3(128), 0, stream,
-                         partial, d, (int)type, M, N, ld, step);
+        rc = GYRE_LAUNCH(sum_blocks, dim3((unsigned)((N + 127) / 128), (unsigned)blocks, (unsigned)batch),
+                         dim3(128), 0, stream, partial, d, (int)type, M, N, ld, step);
     if (rc != cudaSuccess)
         return rc;
-    return GYRE_LAUNCH(sum_partials, dim3(columns, 1, (unsigned)batch), dim3(128), 0, stream, sum, step_sum,
+    return GYRE_LAUNCH(sum_partials, dim3((unsigned)((N + COLUMNS - 1) / COLUMNS), 1, (unsigned)batch),
+                       dim3(COLUMNS, LANES), COLUMNS * LANES * sizeof(float), stream, sum, step_sum,
                        (const float *)partial, blocks, N);
 }

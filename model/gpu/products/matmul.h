@@ -88,8 +88,8 @@ gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_pr
                                 const void *A, const void *B, void *D, struct CUstream_st *stream);
 
 /* sum [batch][N] (fp32) = sums over the rows of d [batch][M,N], rows ld and matrices `step` elements apart:
- * the gradient of a bias. Rows are added one after another in blocks of 64, and the blocks' sums one after
- * another: the order is a function of M alone. */
+ * the gradient of a bias. Rows are added one after another in blocks of 64. Sums of every 32nd block are
+ * added one after another, and a tree joins those 32: the order is a function of M alone. */
 gyre_status_t model_cuda_column_sum(model_cuda_matmul_t *matmul, float *sum, const void *d,
                                     model_cuda_type_t type, size_t M, size_t N, size_t ld, size_t batch,
                                     size_t step, struct CUstream_st *stream);

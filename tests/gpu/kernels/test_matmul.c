@@ -321,7 +321,8 @@ static void handle(void **state)
 static void column_sums(void **state)
 {
     (void)state;
-    static const size_t rows[] = {1, 63, 64, 65, 200};
+    enum { LANES = 32 };
+    static const size_t rows[] = {1, 63, 64, 65, 200, 64 * (LANES + 1) + 1};
     model_cuda_matmul_t *matmul;
     tensor_seed = 11;
     assert_int_equal(base_settings_set(SET_CUBLASLT, "off", "test"), GYRE_OK);
@@ -337,14 +338,17 @@ static void column_sums(void **state)
             tensor_receive(&sum);
             for (size_t z = 0; z < 2; z++)
                 for (size_t j = 0; j < N; j++) {
-                    float total = 0;
+                    float lane[LANES] = {0};
                     for (size_t first = 0; first < M; first += 64) {
                         float block = 0;
                         for (size_t i = first; i < M && i < first + 64; i++)
                             block += (float)d.value[z * step + i * ld + j];
-                        total += block;
+                        lane[first / 64 % LANES] += block;
                     }
-                    assert_true(sum.value[z * N + j] == (double)total);
+                    for (size_t n = 1; n < LANES; n *= 2)
+                        for (size_t i = 0; i < LANES; i += 2 * n)
+                            lane[i] += lane[i + n];
+                    assert_true(sum.value[z * N + j] == (double)lane[0]);
                 }
             tensor_free(&d);
             tensor_free(&sum);
