@@ -365,6 +365,43 @@ def wrong_numbers(comm):
             ("create_group", "ranks", comm.create_group, {"ranks": 1}),
             ("place", "rank", comm.place, {"rank": "a"})):
         raises(f"{call} {argument}", TypeError, f"{call}: {argument}: ", function, **given)
+    alone = {"all_gather": lambda mine: [mine], "rank": 0, "nranks": 1}
+    plan, memory = comm.plan_barrier(), comm.alloc_shared(8)
+    for function, given in ((gyre.init, {}), (gyre.create, alone), (comm.set, {}), (plan.set, {})):
+        for argument, wrong in (("order", "exact"), ("chunk", "1M"), ("algorithm", 7), ("tag", "a"), ("leaves", 1.5),
+                                ("timeout", "1 s"), ("rank", "a"), ("nranks", None), ("root", 7), ("secret", b"abc"),
+                                ("name", 1), ("init_timeout", "a"), ("progress_thread", "on"), ("reason", 1)):
+            raises(f"{argument} of {function.__name__}", TypeError, f"{function.__name__}: |{argument}", function,
+                   **{**given, argument: wrong})
+    for call, argument, function, given in (
+            ("abort", "reason", comm.abort, {"reason": 7}), ("create_group", "tag", comm.create_group, {"ranks": [0], "tag": "a"}),
+            ("create_id", "id", gyre.create_id, {"id": "a", "rank": 0, "nranks": 1}),
+            ("create", "all_gather", gyre.create, {**alone, "all_gather": 7}),
+            ("create", "all_gather", gyre.create, {**alone, "nranks": 2, "all_gather": lambda mine: 7}),
+            ("create", "all_gather", gyre.create, {**alone, "nranks": 2, "all_gather": lambda mine: ["text"] * 2}),
+            ("Memory", "nbytes", gyre.Memory, {"nbytes": "a"}), ("Memory", "nbytes", gyre.Memory, {}),
+            ("Memory", "bytes", gyre.Memory, {"nbytes": 1, "bytes": 1}),
+            ("put", "offset", memory.put, {"array": np.zeros(1), "rank": 0, "offset": "a"}),
+            ("array", "dtype", memory.array, {"dtype": "nothing"}), ("array", "dtype", memory.array, {"dtype": object}),
+            ("zeros", "dtype", gyre.zeros, {"shape": 3, "dtype": "nothing"}), ("zeros", "shape", gyre.zeros, {"shape": "ab"}),
+            ("zeros", "shape", gyre.zeros, {"shape": (2, 1.5)}), ("zeros", "shape", gyre.zeros, {"shape": None}),
+            ("UserType", "dtype", gyre.UserType, {"dtype": "nothing"}),
+            ("wait_all", "requests", gyre.wait_all, {"requests": 7}), ("wait_all", "requests[0]", gyre.wait_all, {"requests": [7]}),
+            ("Buckets", "counts", gyre.Buckets, {"comm": comm, "counts": 7, "type": 11}),
+            ("Buckets", "bucket_bytes", gyre.Buckets, {"comm": comm, "counts": [7], "type": 11, "bucket_bytes": "1M"}),
+            ("Operation", "function", gyre.Operation, {}), ("reduce_local", "right", gyre.reduce_local, {"left": np.zeros(1)})):
+        raises(f"{call} {argument}", TypeError, f"{call}: |{argument}", function, **given)
+    raises("wait_any", TypeError, "wait_any: requests: ", gyre.wait_any, 7)
+    raises("alloc_shared", TypeError, "alloc_shared: nbytes: ", comm.alloc_shared, "a")
+    raises("UserType below 0", ValueError, "UserType: dtype is -1", gyre.UserType, -1)
+    raises("too many", TypeError, "place: 2 arguments were given", comm.place, 0, 0)
+    raises("twice", TypeError, "place: argument rank was given twice", comm.place, 0, rank=0)
+    raises("by its place", TypeError, "set: 1 arguments were given by their place", comm.set, 1)
+    raises("a tag below 0", OverflowError, "set: tag: ", comm.set, tag=-1)
+    raises("a null character", ValueError, "abort: reason has a null", comm.abort, "a\0b")
+    raises("zeros below 0", ValueError, "zeros: shape has -1", gyre.zeros, (2, -1))
+    raises("elements of 0 bytes", ValueError, "array: dtype |0 bytes", memory.array, "S")
+    raises("more ranks than there can be", ValueError, "create_group: ranks has", comm.create_group, range(1 << 31))
     raises("chunk", ValueError, "set: chunk is -1; it must not be negative", comm.set, chunk=-1)
     raises("chunk of a plan", ValueError, "set: chunk is -1", comm.plan_barrier().set, chunk=-1)
     raises("chunk of a job", ValueError, "create: chunk is -1", gyre.create, lambda mine: [mine], 0, 1, chunk=-1)

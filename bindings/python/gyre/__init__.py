@@ -221,6 +221,13 @@ def wait_all(requests) -> None:
 
     >>> gyre.wait_all([comm.ibarrier(), comm.ibarrier()])
     """
+    try:
+        requests = list(requests)
+    except TypeError as error:
+        raise TypeError(f"wait_all: requests: {error}") from None
+    for i, request in enumerate(requests):
+        if not isinstance(request, Request):
+            raise TypeError(f"wait_all: requests[{i}] is not a gyre.Request")
     first = None
     for request in requests:
         try:
@@ -229,6 +236,20 @@ def wait_all(requests) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+def _dtype(call, dtype):
+    import numpy
+
+    try:
+        found = numpy.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"{call}: dtype: {error}") from None
+    if found.hasobject:
+        raise TypeError(f"{call}: dtype {found} has Python objects, which are of one process")
+    if found.itemsize == 0:
+        raise ValueError(f"{call}: dtype {found} has elements of 0 bytes")
+    return found
 
 
 def zeros(shape, dtype=float):
@@ -240,15 +261,19 @@ def zeros(shape, dtype=float):
     """
     import numpy
 
-    if numpy.dtype(dtype).hasobject:
-        raise TypeError(f"zeros: the dtype {numpy.dtype(dtype)} has Python objects, which are of one process")
+    dtype = _dtype("zeros", dtype)
     try:
         shape = (_operator.index(shape),)
     except TypeError:  # an array has __index__, too
-        shape = tuple(shape)
-    nbytes = numpy.dtype(dtype).itemsize
+        try:
+            shape = tuple(_operator.index(extent) for extent in shape)
+        except TypeError as error:
+            raise TypeError(f"zeros: shape: {error}") from None
+    nbytes = dtype.itemsize
     for extent in shape:
-        nbytes *= int(extent)
+        if extent < 0:
+            raise ValueError(f"zeros: shape has {extent}; it must not be negative")
+        nbytes *= extent
     return numpy.ndarray(shape, dtype, Memory(nbytes))
 
 
@@ -269,7 +294,8 @@ def _array(memory, dtype=float):
     """
     import numpy
 
-    return numpy.ndarray(memory.nbytes // numpy.dtype(dtype).itemsize, dtype, memory)
+    dtype = _dtype("array", dtype)
+    return numpy.ndarray(memory.nbytes // dtype.itemsize, dtype, memory)
 
 
 def _enter(comm):

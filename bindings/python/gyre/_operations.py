@@ -55,7 +55,12 @@ class UserType:
 
     def __init__(self, dtype):
         self._number = None
-        self.dtype = numpy.dtype(f"V{dtype}" if isinstance(dtype, int) else dtype)
+        if isinstance(dtype, int) and dtype < 0:
+            raise ValueError(f"UserType: dtype is {dtype}; it must not be negative")
+        try:
+            self.dtype = numpy.dtype(f"V{dtype}" if isinstance(dtype, int) else dtype)
+        except TypeError as error:
+            raise TypeError(f"UserType: dtype: {error}") from None
         if self.dtype.hasobject:
             raise TypeError(f"UserType: {self.dtype} holds Python objects, whose addresses mean nothing to other ranks")
         self._number = _gyre.type_create(self.dtype.itemsize)

@@ -3,7 +3,6 @@
  * NumPy arrays of ml_dtypes, which have no format there, and DLPack (PyTorch). */
 #include "binding.h"
 
-#include <limits.h>
 #include <string.h>
 
 /* DLPack's structs, versions 0.x and 1.x (github.com/dmlc/dlpack, include/dlpack/dlpack.h). */
@@ -145,17 +144,6 @@ static int refuse(PyObject *exception, const char *call, const char *argument, c
     return -1;
 }
 
-int name_argument(const char *call, const char *argument)
-{
-    PyObject *type = NULL, *value = NULL, *trace = NULL;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_Format(type, "%s: %s: %S", call, argument, value != NULL ? value : Py_None);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    return -1;
-}
-
 /* Sets the type and the count of `bytes` bytes whose own type is `type`. */
 static int finish(array_t *array, size_t bytes, gyre_type_t type, PyObject *asked, const char *call,
                   const char *argument, const char *format)
@@ -291,29 +279,6 @@ static int by_buffer(array_t *array, int writable, gyre_type_t type, PyObject *a
     if (type == GYRE_TYPE_NONE)
         type = format_type(view->format, (size_t)view->itemsize);
     return finish(array, (size_t)view->len, type, asked, call, argument, view->format);
-}
-
-int take_size(Py_ssize_t given, const char *call, const char *argument, size_t *out)
-{
-    if (given < 0) {
-        PyErr_Format(PyExc_ValueError, "%s: %s is %zd; it must not be negative", call, argument, given);
-        return -1;
-    }
-    *out = (size_t)given;
-    return 0;
-}
-
-int take_int(PyObject *given, const char *call, const char *argument, int *out)
-{
-    long value = given != NULL ? PyLong_AsLong(given) : *out;
-    if (value == -1 && PyErr_Occurred() != NULL)
-        return name_argument(call, argument);
-    if (value < INT_MIN || value > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s: %s is %ld, which is out of range", call, argument, value);
-        return -1;
-    }
-    *out = (int)value;
-    return 0;
 }
 
 /* NumPy's masked arrays, of which the buffer has all elements. */

@@ -27,10 +27,25 @@ int array_get(array_t *array, PyObject *object, int writable, PyObject *type, co
 void array_release(array_t *array);
 /* The exception that is set becomes one that names the call and the argument. Returns -1. */
 int name_argument(const char *call, const char *argument);
-/* *out of a number that is not negative. */
-int take_size(Py_ssize_t given, const char *call, const char *argument, size_t *out);
-/* A whole number, within int; NULL: *out stays. Else an exception that names both. */
+/* *out of a whole number that is not negative. */
+int take_size(PyObject *given, const char *call, const char *argument, size_t *out);
+/* A whole number, within int. Else an exception that names both. */
 int take_int(PyObject *given, const char *call, const char *argument, int *out);
+
+/* What an argument must be, and what is set of it: an object (PyObject *, borrowed), a whole number (int),
+ * one that is not negative (size_t, uint64_t), a number (double), a str or None (const char *, NULL; valid
+ * for as long as the arguments are), whether it is true (int). */
+typedef enum { TAKE_OBJECT, TAKE_INT, TAKE_SIZE, TAKE_UINT64, TAKE_DOUBLE, TAKE_TEXT, TAKE_TRUTH } take_t;
+typedef struct {
+    const char *name;
+    take_t how;
+    void *out; /* stays as it is if the argument is not given */
+} parameter_t;
+/* Sets the parameters of `list`, which ends with {0}, of the arguments of a Python call. The first `needed`
+ * must be given; the first `placed` may be given by their place. -1: an exception names the call and the
+ * argument. */
+int take_arguments(const char *call, PyObject *args, PyObject *names, const parameter_t *list, int needed,
+                   int placed);
 
 /* An operation under way, and what it uses. It outlives the Request if the program drops that early. */
 typedef struct pending {
@@ -68,10 +83,13 @@ typedef struct {
         (on)->calls--;             \
     } while (0)
 
-/* The arguments of gyre_options_t, for PyArg_ParseTupleAndKeywords */
-#define OPTION_NAMES                 "order", "leaves", "algorithm", "chunk", "timeout", "tag"
-#define OPTION_FORMAT                "iizndK"
-#define OPTION_PLACES(o, chunk, tag) &(o)->order, &(o)->leaves, &(o)->algorithm, chunk, &(o)->timeout_s, tag
+/* The arguments of gyre_options_t, for take_arguments */
+/* clang-format off */
+#define OPTION_PARAMETERS(o) \
+    {"order", TAKE_INT, &(o)->order}, {"leaves", TAKE_INT, &(o)->leaves}, \
+    {"algorithm", TAKE_TEXT, &(o)->algorithm}, {"chunk", TAKE_SIZE, &(o)->chunk}, \
+    {"timeout", TAKE_DOUBLE, &(o)->timeout_s}, {"tag", TAKE_UINT64, &(o)->tag}
+/* clang-format on */
 
 #define SLOT(what) ((void *)(uintptr_t)(what)) /* of a PyType_Slot: a function, or a docstring */
 

@@ -81,7 +81,7 @@ static int take_counts(buckets_t *self, PyObject *counts)
 {
     Py_ssize_t n = PySequence_Size(counts);
     if (n < 0)
-        return -1;
+        return name_argument("Buckets", "counts");
     self->tensors = (size_t)n;
     self->counts = PyMem_Calloc((size_t)n + 1, sizeof(*self->counts));
     if (self->counts == NULL) {
@@ -105,22 +105,25 @@ static int take_counts(buckets_t *self, PyObject *counts)
 
 static PyObject *buckets_new(PyTypeObject *Py_UNUSED(class), PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"comm",    "counts",       "type",   "op", "scale",
-                            "scatter", "bucket_bytes", "landed", NULL};
     PyObject *on = NULL, *counts = NULL, *op = NULL, *scale = NULL, *function = Py_None, *type = NULL;
-    int scatter = 0;
-    Py_ssize_t bytes = 0;
+    int scatter = 0, number = 0;
     gyre_buckets_config_t config = {.size = sizeof(config)};
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|OOpnO:Buckets", NAMES, &on, &counts, &type, &op,
-                                     &scale, &scatter, &bytes, &function))
+    const parameter_t list[] = {{"comm", TAKE_OBJECT, &on},
+                                {"counts", TAKE_OBJECT, &counts},
+                                {"type", TAKE_OBJECT, &type},
+                                {"op", TAKE_OBJECT, &op},
+                                {"scale", TAKE_OBJECT, &scale},
+                                {"scatter", TAKE_TRUTH, &scatter},
+                                {"bucket_bytes", TAKE_SIZE, &config.bucket_bytes},
+                                {"landed", TAKE_OBJECT, &function},
+                                {0}};
+    if (take_arguments("Buckets", args, names, list, 3, 8) != 0)
         return NULL;
     comm_t *comm = comm_open(on, "Buckets");
-    int number = 0;
     if (comm == NULL || take_int(type, "Buckets", "type", &number) != 0 ||
         take_reduction(op, scale == Py_None ? NULL : scale, "Buckets", &config.op) != 0)
         return NULL;
-    const char *wrong = bytes < 0                                            ? "bucket_bytes is negative"
-                        : number < 0 || number >= GYRE_TYPE_NONE             ? "type is not one of gyre.Type"
+    const char *wrong = number < 0 || number >= GYRE_TYPE_NONE               ? "type is not one of gyre.Type"
                         : function != Py_None && !PyCallable_Check(function) ? "landed cannot be called"
                                                                              : NULL;
     if (wrong != NULL) {
@@ -136,7 +139,6 @@ static PyObject *buckets_new(PyTypeObject *Py_UNUSED(class), PyObject *args, PyO
     self->kind = !PyLong_Check(type) ? Py_NewRef(type) : NULL;
     self->landed = function != Py_None ? Py_NewRef(function) : NULL;
     config.mode = scatter ? GYRE_BUCKET_REDUCE_SCATTER : GYRE_BUCKET_ALL_REDUCE;
-    config.bucket_bytes = (size_t)bytes;
     config.landed = self->landed != NULL ? landed : NULL;
     config.user = self;
     gyre_status_t status = GYRE_OK;
@@ -175,7 +177,7 @@ static int index_of(PyObject *number, size_t end, const char *call, const char *
 {
     Py_ssize_t value = PyNumber_AsSsize_t(number, PyExc_IndexError);
     if (value == -1 && PyErr_Occurred() != NULL)
-        return -1;
+        return name_argument(call, what);
     *index = (size_t)value;
     if (value >= 0 && *index < end)
         return 0;

@@ -168,17 +168,11 @@ static PyObject *comm_close(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *comm_set(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {OPTION_NAMES, NULL};
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
+    const parameter_t list[] = {OPTION_PARAMETERS(&options), {0}};
     comm_t *comm = comm_open(self, "set");
-    if (comm == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, names, "|$" OPTION_FORMAT ":set", NAMES,
-                                     OPTION_PLACES(&options, &chunk, &tag)) ||
-        take_size(chunk, "set", "chunk", &options.chunk) != 0)
+    if (comm == NULL || take_arguments("set", args, names, list, 0, 0) != 0)
         return NULL;
-    options.tag = tag;
     comm_reap(comm, 1);
     gyre_status_t status;
     WITHOUT_GIL(comm, status = gyre_comm_set(comm->comm, &options));
@@ -189,10 +183,10 @@ static PyObject *comm_set(PyObject *self, PyObject *args, PyObject *names)
 
 static PyObject *comm_abort(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"reason", NULL};
     const char *reason = NULL;
+    const parameter_t list[] = {{"reason", TAKE_TEXT, &reason}, {0}};
     comm_t *comm = comm_open(self, "abort");
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|z:abort", NAMES, &reason))
+    if (comm == NULL || take_arguments("abort", args, names, list, 0, 1) != 0)
         return NULL;
     gyre_status_t status;
     WITHOUT_GIL(comm, status = gyre_comm_abort(comm->comm, reason));
@@ -310,12 +304,10 @@ static PyObject *comm_address(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *comm_place(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"rank", NULL};
-    comm_t *comm = comm_open(self, "place");
-    PyObject *number = NULL;
     int rank = -1;
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|O:place", NAMES, &number) ||
-        take_int(number, "place", "rank", &rank) != 0)
+    const parameter_t list[] = {{"rank", TAKE_INT, &rank}, {0}};
+    comm_t *comm = comm_open(self, "place");
+    if (comm == NULL || take_arguments("place", args, names, list, 0, 1) != 0)
         return NULL;
     gyre_place_t place = {.size = sizeof(place)};
     gyre_status_t status;

@@ -6,19 +6,18 @@
 
 static PyObject *init(PyObject *Py_UNUSED(module), PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"rank",  "nranks", "root",      "secret", "init_timeout", "progress_thread",
-                            "order", "leaves", "algorithm", "chunk",  "timeout",      "tag",
-                            NULL};
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|$iizzdi" OPTION_FORMAT ":init", NAMES, &config.rank,
-                                     &config.nranks, &config.root, &config.secret, &config.init_timeout_s,
-                                     &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)) ||
-        take_size(chunk, "init", "chunk", &options.chunk) != 0)
+    const parameter_t list[] = {{"rank", TAKE_INT, &config.rank},
+                                {"nranks", TAKE_INT, &config.nranks},
+                                {"root", TAKE_TEXT, &config.root},
+                                {"secret", TAKE_TEXT, &config.secret},
+                                {"init_timeout", TAKE_DOUBLE, &config.init_timeout_s},
+                                {"progress_thread", TAKE_INT, &config.progress_thread},
+                                OPTION_PARAMETERS(&options),
+                                {0}};
+    if (take_arguments("init", args, names, list, 0, 0) != 0)
         return NULL;
-    options.tag = tag;
     config.timeout_s = options.timeout_s;
     config.options = &options;
     gyre_comm_t *world = NULL;
@@ -40,6 +39,8 @@ static gyre_status_t gather_in_python(const void *mine, void *all, size_t bytes,
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *blocks = PyObject_CallFunction(gatherer->function, "y#", mine, (Py_ssize_t)bytes);
     Py_ssize_t n = blocks != NULL ? PySequence_Size(blocks) : -1;
+    if (blocks != NULL && n < 0)
+        name_argument("create", "the result of all_gather");
     if (n >= 0 && n != gatherer->nranks)
         PyErr_Format(PyExc_ValueError,
                      "create: all_gather returned %zd blocks; it must return one for each of %d ranks", n,
@@ -48,14 +49,14 @@ static gyre_status_t gather_in_python(const void *mine, void *all, size_t bytes,
         PyObject *block = PySequence_GetItem(blocks, i);
         char *data = NULL;
         Py_ssize_t length = 0;
-        if (block != NULL && PyBytes_AsStringAndSize(block, &data, &length) == 0) {
-            if ((size_t)length == bytes)
-                memcpy((char *)all + (size_t)i * bytes, data, bytes);
-            else
-                PyErr_Format(PyExc_ValueError,
-                             "create: all_gather returned %zd bytes for rank %zd; that rank passed %zu",
-                             length, i, bytes);
-        }
+        if (block != NULL && PyBytes_AsStringAndSize(block, &data, &length) != 0)
+            name_argument("create", "a block that all_gather returned");
+        else if (block != NULL && (size_t)length != bytes)
+            PyErr_Format(PyExc_ValueError,
+                         "create: all_gather returned %zd bytes for rank %zd; that rank passed %zu", length,
+                         i, bytes);
+        else if (block != NULL)
+            memcpy((char *)all + (size_t)i * bytes, data, bytes);
         Py_XDECREF(block);
     }
     Py_XDECREF(blocks);
@@ -68,24 +69,19 @@ static gyre_status_t gather_in_python(const void *mine, void *all, size_t bytes,
 
 static PyObject *create_of(PyObject *args, PyObject *names, int by_id)
 {
-    static char *NAMES[] = {"all_gather",      "rank",  "nranks", "name",      "init_timeout",
-                            "progress_thread", "order", "leaves", "algorithm", "chunk",
-                            "timeout",         "tag",   NULL};
-    static char *ID_NAMES[] = {"id",    "rank",   "nranks",    "name",  "init_timeout", "progress_thread",
-                               "order", "leaves", "algorithm", "chunk", "timeout",      "tag",
-                               NULL};
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
     PyObject *first = NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, names, by_id ? "Oii|$zdi" OPTION_FORMAT ":create_id" : "Oii|$zdi" OPTION_FORMAT ":create",
-            by_id ? ID_NAMES : NAMES, &first, &config.rank, &config.nranks, &config.name,
-            &config.init_timeout_s, &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)) ||
-        take_size(chunk, by_id ? "create_id" : "create", "chunk", &options.chunk) != 0)
+    const parameter_t list[] = {{by_id ? "id" : "all_gather", TAKE_OBJECT, &first},
+                                {"rank", TAKE_INT, &config.rank},
+                                {"nranks", TAKE_INT, &config.nranks},
+                                {"name", TAKE_TEXT, &config.name},
+                                {"init_timeout", TAKE_DOUBLE, &config.init_timeout_s},
+                                {"progress_thread", TAKE_INT, &config.progress_thread},
+                                OPTION_PARAMETERS(&options),
+                                {0}};
+    if (take_arguments(by_id ? "create_id" : "create", args, names, list, 3, 3) != 0)
         return NULL;
-    options.tag = tag;
     config.timeout_s = options.timeout_s;
     config.options = &options;
     gatherer_t gatherer = {.function = first, .nranks = config.nranks};
@@ -95,8 +91,10 @@ static PyObject *create_of(PyObject *args, PyObject *names, int by_id)
     if (by_id) {
         char *data = NULL;
         Py_ssize_t length = 0;
-        if (PyBytes_AsStringAndSize(first, &data, &length) != 0)
+        if (PyBytes_AsStringAndSize(first, &data, &length) != 0) {
+            name_argument("create_id", "id");
             return NULL;
+        }
         if ((size_t)length != sizeof(id.bytes)) {
             PyErr_Format(PyExc_ValueError, "create_id: id has %zd bytes; those of gyre.unique_id() have %zu",
                          length, sizeof(id.bytes));
@@ -104,6 +102,9 @@ static PyObject *create_of(PyObject *args, PyObject *names, int by_id)
         }
         memcpy(id.bytes, data, sizeof(id.bytes));
         UNLOCKED(status = gyre_comm_create_id(&id, config.rank, config.nranks, &config, &comm));
+    } else if (!PyCallable_Check(first)) {
+        PyErr_SetString(PyExc_TypeError, "create: all_gather cannot be called; it must take bytes");
+        return NULL;
     } else {
         config.all_gather = gather_in_python;
         config.user = &gatherer;

@@ -8,7 +8,7 @@
 typedef struct {
     int color, key, type, n;
     int *ranks;
-    unsigned long long tag;
+    uint64_t tag;
 } wanted_t;
 
 /* One kind of call. request NULL: it blocks. */
@@ -21,12 +21,8 @@ typedef struct {
 
 static int parse_split(wanted_t *w, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"color", "key", NULL};
-    PyObject *color = NULL, *key = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:split", NAMES, &color, &key) ||
-        take_int(color, "split", "color", &w->color) != 0)
-        return -1;
-    return take_int(key, "split", "key", &w->key);
+    const parameter_t list[] = {{"color", TAKE_INT, &w->color}, {"key", TAKE_INT, &w->key}, {0}};
+    return take_arguments("split", args, names, list, 1, 2);
 }
 static gyre_status_t make_split(gyre_comm_t *comm, const wanted_t *w, gyre_comm_t **out,
                                 gyre_request_t **request)
@@ -37,12 +33,8 @@ static gyre_status_t make_split(gyre_comm_t *comm, const wanted_t *w, gyre_comm_
 
 static int parse_split_type(wanted_t *w, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"type", "key", NULL};
-    PyObject *type = NULL, *key = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:split_type", NAMES, &type, &key) ||
-        take_int(type, "split_type", "type", &w->type) != 0)
-        return -1;
-    return take_int(key, "split_type", "key", &w->key);
+    const parameter_t list[] = {{"type", TAKE_INT, &w->type}, {"key", TAKE_INT, &w->key}, {0}};
+    return take_arguments("split_type", args, names, list, 1, 2);
 }
 static gyre_status_t make_split_type(gyre_comm_t *comm, const wanted_t *w, gyre_comm_t **out,
                                      gyre_request_t **request)
@@ -53,8 +45,8 @@ static gyre_status_t make_split_type(gyre_comm_t *comm, const wanted_t *w, gyre_
 
 static int parse_dup(wanted_t *Py_UNUSED(w), PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {NULL};
-    return PyArg_ParseTupleAndKeywords(args, names, ":dup", NAMES) ? 0 : -1;
+    const parameter_t list[] = {{0}};
+    return take_arguments("dup", args, names, list, 0, 0);
 }
 static gyre_status_t make_dup(gyre_comm_t *comm, const wanted_t *Py_UNUSED(w), gyre_comm_t **out,
                               gyre_request_t **request)
@@ -64,15 +56,17 @@ static gyre_status_t make_dup(gyre_comm_t *comm, const wanted_t *Py_UNUSED(w), g
 
 static int parse_group(wanted_t *w, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"ranks", "tag", NULL};
     PyObject *ranks = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|K:create_group", NAMES, &ranks, &w->tag))
+    const parameter_t list[] = {{"ranks", TAKE_OBJECT, &ranks}, {"tag", TAKE_UINT64, &w->tag}, {0}};
+    if (take_arguments("create_group", args, names, list, 1, 2) != 0)
         return -1;
     Py_ssize_t n = PySequence_Size(ranks);
     if (n < 0)
         return name_argument("create_group", "ranks");
-    if (n > INT_MAX)
+    if (n > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "create_group: ranks has %zd numbers, more than there are ranks", n);
         return -1;
+    }
     w->n = (int)n;
     w->ranks = PyMem_Calloc((size_t)n + 1, sizeof(*w->ranks));
     if (w->ranks == NULL) {

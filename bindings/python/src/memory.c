@@ -39,23 +39,12 @@ PyObject *array_in(PyObject *owner, void *ptr, size_t count, gyre_type_t type)
     return out;
 }
 
-/* *bytes of a Python number that is not negative */
-static int take_bytes(PyObject *object, const char *call, size_t *bytes)
-{
-    Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-    if (number == -1 && PyErr_Occurred() != NULL)
-        return -1;
-    return take_size(number, call, "nbytes", bytes);
-}
-
 static PyObject *memory_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"nbytes", NULL};
-    PyObject *number = NULL;
     size_t bytes = 0;
     void *ptr = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O:Memory", NAMES, &number) ||
-        take_bytes(number, "Memory", &bytes) != 0)
+    const parameter_t list[] = {{"nbytes", TAKE_SIZE, &bytes}, {0}};
+    if (take_arguments("Memory", args, names, list, 1, 1) != 0)
         return NULL;
     gyre_status_t status = gyre_mem_alloc(bytes > 0 ? bytes : 1, &ptr);
     return status == GYRE_OK ? wrap(ptr, bytes, NULL) : raise_status(status);
@@ -66,7 +55,7 @@ PyObject *comm_alloc_shared(PyObject *self, PyObject *number)
     size_t bytes = 0;
     void *ptr = NULL;
     comm_t *comm = comm_open(self, "alloc_shared");
-    if (comm == NULL || take_bytes(number, "alloc_shared", &bytes) != 0)
+    if (comm == NULL || take_size(number, "alloc_shared", "nbytes", &bytes) != 0)
         return NULL;
     gyre_status_t status;
     WITHOUT_GIL(comm, status = gyre_mem_alloc_shared(comm->comm, bytes, &ptr));
@@ -160,18 +149,15 @@ static comm_t *shared(const memory_t *memory, const char *call)
 
 static PyObject *copy(PyObject *self, PyObject *args, PyObject *names, int gets)
 {
-    static char *NAMES[] = {"array", "rank", "offset", NULL};
     const char *call = gets ? "get" : "put";
     memory_t *memory = (memory_t *)self;
     comm_t *comm = shared(memory, call);
-    PyObject *object = NULL, *number = NULL;
+    PyObject *object = NULL;
     int rank = 0;
-    Py_ssize_t offset = 0;
     size_t at = 0;
-    if (comm == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, names, gets ? "OO|n:get" : "OO|n:put", NAMES, &object, &number,
-                                     &offset) ||
-        take_int(number, call, "rank", &rank) != 0 || take_size(offset, call, "offset", &at) != 0)
+    const parameter_t list[] = {
+        {"array", TAKE_OBJECT, &object}, {"rank", TAKE_INT, &rank}, {"offset", TAKE_SIZE, &at}, {0}};
+    if (comm == NULL || take_arguments(call, args, names, list, 2, 3) != 0)
         return NULL;
     pending_t *held = PyMem_Calloc(1, sizeof(*held));
     if (held == NULL)
@@ -206,20 +192,18 @@ static PyObject *memory_get(PyObject *self, PyObject *args, PyObject *names)
 
 static PyObject *memory_flush(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"rank", NULL};
     memory_t *memory = (memory_t *)self;
     comm_t *comm = shared(memory, "flush");
-    PyObject *number = NULL;
     int rank = -1;
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|O:flush", NAMES, &number) ||
-        take_int(number, "flush", "rank", &rank) != 0)
+    const parameter_t list[] = {{"rank", TAKE_INT, &rank}, {0}};
+    if (comm == NULL || take_arguments("flush", args, names, list, 0, 1) != 0)
         return NULL;
-    pending_t *list = memory->held, **at = &memory->held;
+    pending_t *first = memory->held, **at = &memory->held;
     gyre_status_t status;
     WITHOUT_GIL(comm, status = gyre_flush(memory->ptr, rank));
     if (status != GYRE_OK)
         return raise_status(status);
-    while (*at != list) /* what another thread has put meanwhile stays */
+    while (*at != first) /* what another thread has put meanwhile stays */
         at = &(*at)->next;
     while (*at != NULL) {
         pending_t *held = *at;

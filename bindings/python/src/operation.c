@@ -162,10 +162,11 @@ static gyre_status_t combine(const void *left, void *right, size_t count, gyre_t
 
 static PyObject *operation_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"function", "commutative", NULL};
     PyObject *function = NULL, *apply = NULL;
     int commutative = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|p:Operation", NAMES, &function, &commutative))
+    const parameter_t list[] = {
+        {"function", TAKE_OBJECT, &function}, {"commutative", TAKE_TRUTH, &commutative}, {0}};
+    if (take_arguments("Operation", args, names, list, 1, 2) != 0)
         return NULL;
     if (!PyCallable_Check(function)) {
         PyErr_SetString(PyExc_TypeError, "Operation: function cannot be called; it must take left and right");
@@ -260,13 +261,17 @@ int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t
 
 static PyObject *reduce_local(PyObject *Py_UNUSED(module), PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"left", "right", "op", "type", NULL};
     static const char CALL[] = "reduce_local";
     PyObject *left = NULL, *right = NULL, *op = NULL, *type = NULL;
+    const parameter_t list[] = {{"left", TAKE_OBJECT, &left},
+                                {"right", TAKE_OBJECT, &right},
+                                {"op", TAKE_OBJECT, &op},
+                                {"type", TAKE_OBJECT, &type},
+                                {0}};
     gyre_redop_t kind;
     array_t from, to;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OO|OO:reduce_local", NAMES, &left, &right, &op, &type) ||
-        take_reduction(op, NULL, CALL, &kind) != 0 || array_get(&from, left, 0, type, CALL, "left") != 0)
+    if (take_arguments(CALL, args, names, list, 2, 4) != 0 || take_reduction(op, NULL, CALL, &kind) != 0 ||
+        array_get(&from, left, 0, type, CALL, "left") != 0)
         return NULL;
     if (array_get(&to, right, 1, type, CALL, "right") != 0) {
         array_release(&from);

@@ -106,17 +106,15 @@ static PyObject *plan_call(PyObject *self, PyObject *args, PyObject *names)
 
 static PyObject *plan_set(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *NAMES[] = {"order", "algorithm", "chunk", "tag", NULL};
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
+    const parameter_t list[] = {{"order", TAKE_INT, &options.order},
+                                {"algorithm", TAKE_TEXT, &options.algorithm},
+                                {"chunk", TAKE_SIZE, &options.chunk},
+                                {"tag", TAKE_UINT64, &options.tag},
+                                {0}};
     plan_t *plan = usable(self, "set");
-    if (plan == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, names, "|$iznK:set", NAMES, &options.order, &options.algorithm,
-                                     &chunk, &tag) ||
-        take_size(chunk, "set", "chunk", &options.chunk) != 0)
+    if (plan == NULL || take_arguments("set", args, names, list, 0, 0) != 0)
         return NULL;
-    options.tag = tag;
     gyre_status_t status;
     WITHOUT_GIL((comm_t *)plan->comm, status = gyre_plan_set(plan->plan, &options));
     return none_or_raise(status);

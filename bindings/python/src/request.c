@@ -127,6 +127,8 @@ static request_t *item(PyObject *requests, Py_ssize_t i)
 static PyObject *wait_any(PyObject *Py_UNUSED(module), PyObject *sequence)
 {
     PyObject *requests = PySequence_List(sequence), *out = NULL;
+    if (requests == NULL)
+        name_argument("wait_any", "requests");
     Py_ssize_t n = requests != NULL ? PyList_Size(requests) : -1;
     gyre_request_t **list = n >= 0 ? PyMem_Calloc((size_t)n + 1, sizeof(gyre_request_t *)) : NULL;
     Py_ssize_t taken = 0;
