@@ -446,6 +446,8 @@ int MPI_Finalize(void)
     PMPI_Finalized(&finalized);
     if (shim_job.open && !finalized && !ends_with_self)
         end();
+    if (shim_job.size == 1 && !finalized)
+        shim_report_print(0);
     return real_Finalize();
 }
 /* Fortran calls these in both MPI libraries, or may. */

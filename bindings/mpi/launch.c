@@ -223,6 +223,18 @@ static int find_program(const char *name, char path[PATH_MAX])
             return why;
     }
 }
+/* mpirun and its like, as mpiexec.hydra: gyre-mpi before them would do nothing for the ranks. */
+static bool is_launcher(const char *program)
+{
+    static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "srun"};
+    const char *slash = strrchr(program, '/');
+    const char *name = slash != NULL ? slash + 1 : program;
+    const size_t length = strcspn(name, ".");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (length == strlen(names[i]) && strncmp(name, names[i], length) == 0)
+            return true;
+    return false;
+}
 /* The folder of the libgyre-mpi, next to that of this program. */
 static void find_libraries(char folder[PATH_MAX])
 {
@@ -343,6 +355,9 @@ int main(int count, char **arguments)
     }
     if (program[0] == '\0' || program[0] == '-')
         fail(RC_REFUSED, "usage: mpirun -n RANKS gyre-mpi PROGRAM [ARG]...");
+    if (is_launcher(program))
+        fail(RC_REFUSED, "%s is a launcher: write gyre-mpi after it: %s -n RANKS gyre-mpi PROGRAM [ARG]...",
+             program, program);
     const int why = find_program(program, path);
     if (why != 0)
         fail_to_run(program, why);

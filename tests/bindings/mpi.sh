@@ -189,6 +189,8 @@ for kind in $kinds; do
     run "$gyre" "$c" calls
     want "$kind: no launcher" 0
     out_is "$kind: no launcher" "$(grep '^1 ranks: [0-9]* checks, 0 failed' "$W/out")"
+    run env GYRE_MPI_REPORT=1 "$gyre" "$W/written.$kind/program"
+    want "$kind: no launcher, and a report" 0 'MPI_Allreduce +0 +1 ' '1 passed on: no job in Gyre'
 
     # 1e16 + 1 - 1e16, which is 0 from left to right.
     mpi "$kind" 3 "$gyre" "$c" order
@@ -231,6 +233,10 @@ else
 fi
 run "$gyre"
 want "no program" 2 'usage'
+for launcher in mpirun /usr/bin/mpiexec.hydra srun; do
+    run "$gyre" "$launcher" -n 2 "$W/static"
+    want "the launcher after gyre-mpi" 2 "$launcher is a launcher: .*: $launcher -n RANKS gyre-mpi PROGRAM"
+done
 run "$gyre" --version
 out_is "the version" "gyre-mpi $(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' include/gyre/version.h)"
 run "$gyre" /no/such/program
