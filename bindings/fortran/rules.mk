@@ -31,7 +31,7 @@ ifeq ($(HAVE_FORTRAN),)
 	@echo "install-fortran: no Fortran compiler '$(FC)'; to install it: sudo apt-get install gfortran" >&2
 	@exit 1
 else
-	$(Q)install -m 644 $(LIB_FORTRAN) '$(TO)'/$(L)/
-	$(Q)install -m 644 $(B)/obj/bindings/fortran/gyre.mod '$(TO)'/include/gyre/
-	$(Q)printf '%s\n' $(FORTRAN_PC) > '$(TO)'/$(L)/pkgconfig/gyre-fortran.pc
+	$(I) install -m 644 $(LIB_FORTRAN) '$(TO)'/$(L)/
+	$(I) install -m 644 $(B)/obj/bindings/fortran/gyre.mod '$(TO)'/include/gyre/
+	$(I) printf '%s\n' $(FORTRAN_PC) > '$(TO)'/$(L)/pkgconfig/gyre-fortran.pc
 endif

@@ -5,7 +5,10 @@
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/language.sh"
 command -v gfortran >/dev/null || skip "no gfortran"
+umask 077
 installs docs/fortran.md
+check "everyone may read all of it: $(find "$P" ! -type l ! -perm -004)" [ -z "$(find "$P/lib" "$P/include" ! -type l ! -perm -004)" ]
+umask 022
 # compile PROGRAM SOURCE FLAGS...
 compile() {
     local program=$1 source=$2
