@@ -63,6 +63,30 @@ run "$UCX_RUN" -n 2 --timeout 25 "$W/outlives"
 want "a communicator that outlives the job" 0
 check "a communicator that outlives the job: $(cat "$W/err")" [ ! -s "$W/err" ]
 
+# A finalize that fails has ended the communicator: its destructor has nothing to do, and says nothing.
+cat >"$W/ends.cpp" <<'CPP'
+#include <cstdio>
+#include <gyre/gyre.hpp>
+int main()
+{
+    gyre::Communicator world = gyre::Communicator::init();
+    try {
+        if (world.rank() == 0)
+            world.finalize();
+        else
+            world.barrier();
+    } catch (const gyre::Error &error) {
+        std::printf("%s\n", world ? "open" : "ended");
+        std::fputs("from here on nothing is wrong\n", stderr);
+    }
+}
+CPP
+compile "$W/ends" "$W/ends.cpp" -std=c++17 -O0
+run env GYRE_LOG=error "$UCX_RUN" -n 2 --no-kill-on-bad-exit --timeout 25 "$W/ends"
+want "a finalize that fails" 0 'called barrier' 'from here on'
+check "a finalize that fails ends it: $(cat "$W/out")" [ "$(sort "$W/out" | xargs)" = 'ended open' ]
+check "a finalize that fails is no error of the destructor: $(cat "$W/err")" bash -c '! grep -q "gyre_finalize.*ended\|has ended" "$0"' "$W/err"
+
 # What must not compile: a function of each, a line each, all in one file.
 printf '#include <list>\n#include <gyre/gyre.hpp>\n' >"$W/no.cpp"
 lines=2

@@ -507,11 +507,14 @@ class Communicator
         detail::check(gyre_comm_create_id(&id, rank, nranks, nullptr, &comm), "create");
         return Communicator(comm, true);
     }
-    // What the destructor does, with errors.
+    // What the destructor does, with errors. After one the communicator has ended, too, but for INVALID, after
+    // which nothing has happened.
     void finalize()
     {
-        detail::check(job_ ? gyre_finalize(comm_) : gyre_comm_destroy(comm_), job_ ? "finalize" : "destroy");
-        comm_ = nullptr;
+        const gyre_status_t status = job_ ? gyre_finalize(comm_) : gyre_comm_destroy(comm_);
+        if (status != GYRE_ERR_INVALID)
+            comm_ = nullptr;
+        detail::check(status, job_ ? "finalize" : "destroy");
     }
 
     int rank() const noexcept { return gyre_comm_rank(comm_); }
