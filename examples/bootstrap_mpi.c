@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* examples/bootstrap_mpi.c: a job of an MPI communicator's ranks, made through that communicator.
  *
- *     mpicc -Iinclude examples/bootstrap_mpi.c -Lbuild/lib -lgyre -o bootstrap_mpi && mpirun -n 3
- * ./bootstrap_mpi
+ *     mpicc -Iinclude examples/bootstrap_mpi.c -Lbuild/lib -lgyre -Wl,-rpath,$PWD/build/lib -o bootstrap_mpi
+ *     mpirun -n 3 ./bootstrap_mpi
  *
  * Shows gyre_comm_create with an all-gather of five lines, twice: for all ranks, and for the even and the odd
  * ranks, so that each process is in two jobs. `make` does not build it: MPI is no part of Gyre. */
