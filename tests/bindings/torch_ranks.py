@@ -236,6 +236,8 @@ def errors():
     raises("splits", "add up to 4",
            lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), None, [5] * n))
     raises("options", "takes gyre_torch.Options", lambda: dist.new_group(pg_options={"order": "exact"}))
+    for name, wrong in (("order", 3), ("algorithm", None), ("chunk", "1M"), ("chunk", -1)):
+        raises("an option", f"gyre_torch.Options: {name} is ", lambda: gyre_torch.Options(**{name: wrong}))
     raises("an order", "order 'quick' is unknown",
            lambda: dist.new_group(pg_options=gyre_torch.Options(order="quick")))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

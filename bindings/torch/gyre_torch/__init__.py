@@ -40,6 +40,15 @@ class Options:
     algorithm: str = ""
     chunk: int = 0
 
+    def __post_init__(self):
+        for name, kind in (("order", str), ("algorithm", str), ("chunk", int)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise TypeError(f"gyre_torch.Options: {name} is of type {type(value).__name__}: "
+                                f"it must be {kind.__name__}")
+        if self.chunk < 0:
+            raise ValueError(f"gyre_torch.Options: chunk is {self.chunk}: it must not be negative")
+
 
 def _default():
     """The default group's part, if this backend makes it."""
