@@ -211,7 +211,7 @@ TRAIN_SRC   := $(filter-out $(WITHOUT),$(call sources,$(TEXT_MODULES) $(TRAIN_MO
 # C++ below C calls
 TRAIN_CC    := $(if $(filter 1,$(SENTENCEPIECE)),$(call sources,$(TRAIN_MODULES),cc))
 # what tests under ASan compute with for long
-ASAN_FASTER := $(filter collectives/schedules/% collectives/proof/% model/network/% model/kernels/% model/random.c,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) \
+ASAN_FASTER := $(filter collectives/schedules/% collectives/proof/% model/jinja/% model/network/% model/kernels/% model/random.c,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) \
     $(wildcard tests/model/f64/*.c tests/collectives/schedules/test_interleave.c tests/collectives/kernels/test_kernels.c)
 ifeq ($(SANITIZE),address)
 $(foreach f,$(ASAN_FASTER),$(eval CFLAGS_$(f:.c=) += -O1))
