@@ -61,7 +61,8 @@ static void add(names_t *names, const char *name)
 
 /* ---- a file ------------------------------------------------------------------------------------------ */
 
-typedef enum { NOT_ELF, OTHER_MACHINE, STATIC, DYNAMIC } kind_t;
+/* OWN_MPI: DYNAMIC, with an MPI library in the program itself. */
+typedef enum { NOT_ELF, OTHER_MACHINE, STATIC, DYNAMIC, OWN_MPI } kind_t;
 typedef struct {
     const char *bytes; /* mapped for as long as this program runs */
     size_t size;
@@ -115,6 +116,27 @@ static void read_needed(const elf_t *elf, size_t dynamic, names_t *names)
             add(names, name);
     }
 }
+/* Whether it has an MPI_Init of its own. The symbols of a stripped program do not tell. */
+static bool defines_mpi(const elf_t *elf, const ElfW(Ehdr) * head)
+{
+    ElfW(Shdr) table, texts;
+    ElfW(Sym) symbol;
+    for (size_t i = 0; i < head->e_shnum; i++) {
+        if (!read_part(elf, head->e_shoff + i * sizeof(table), &table, sizeof(table)) ||
+            table.sh_type != SHT_SYMTAB ||
+            !read_part(elf, head->e_shoff + table.sh_link * sizeof(texts), &texts, sizeof(texts)))
+            continue;
+        for (size_t at = 0; at + sizeof(symbol) <= table.sh_size; at += sizeof(symbol)) {
+            if (!read_part(elf, table.sh_offset + at, &symbol, sizeof(symbol)))
+                break;
+            const bool defined = symbol.st_shndx != SHN_UNDEF;
+            const char *name = defined ? text_at(elf, texts.sh_offset + symbol.st_name) : NULL;
+            if (name != NULL && strcmp(name, "MPI_Init") == 0)
+                return true;
+        }
+    }
+    return false;
+}
 static kind_t read_elf(elf_t *elf, names_t *names, const char **interpreter)
 {
     extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* of this program */
@@ -135,6 +157,9 @@ static kind_t read_elf(elf_t *elf, names_t *names, const char **interpreter)
         if (s.p_type == PT_INTERP && (*interpreter = text_at(elf, s.p_offset)) != NULL)
             kind = DYNAMIC;
     }
+    if (kind == DYNAMIC && names->count == 0 && head.e_shentsize == sizeof(ElfW(Shdr)) &&
+        defines_mpi(elf, &head))
+        kind = OWN_MPI;
     return kind;
 }
 /* names: those that the file itself needs. *interpreter: its dynamic linker, of DYNAMIC. */
@@ -370,8 +395,14 @@ int main(int count, char **arguments)
              program);
     if (kind == OTHER_MACHINE)
         fail(RC_REFUSED, "%s is built for another kind of machine: start it without gyre-mpi", program);
-    if (kind == DYNAMIC && used.count == 0)
+    if ((kind == DYNAMIC || kind == OWN_MPI) && used.count == 0)
         list_needed(interpreter, path, &used);
+    if (kind == OWN_MPI && used.count == 0)
+        fail(
+            RC_REFUSED,
+            "%s has an MPI library in it: nothing can be preloaded for that; link it with the shared one, or "
+            "start it without gyre-mpi",
+            program);
     if (choose(folder, &used, interpreter, library, sizeof(library)))
         preload(library);
     else if (used.count > 0)

@@ -231,6 +231,10 @@ if [ "$rc" = 0 ]; then
 else
     leave_out "a static program: no static C library"
 fi
+printf 'int MPI_Init(void) { return 0; }\nint main(void) { return MPI_Init(); }\n' >"$W/inside.c"
+"${CC:-gcc}" -o "$W/inside" "$W/inside.c"
+run "$gyre" "$W/inside"
+want "a dynamic program with an MPI library in it" 2 'inside has an MPI library in it'
 run "$gyre"
 want "no program" 2 'usage'
 for launcher in mpirun /usr/bin/mpiexec.hydra srun; do
