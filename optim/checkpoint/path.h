@@ -25,9 +25,16 @@ static inline gyre_status_t checkpoint_path_too_long(const char *folder)
 /* It may be there. IO. */
 static inline gyre_status_t checkpoint_make_folder(const char *folder)
 {
-    return mkdir(folder, 0777) == 0 || errno == EEXIST
+    struct stat info;
+    if (mkdir(folder, 0777) == 0)
+        return GYRE_OK;
+    if (errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+    return stat(folder, &info) == 0
                ? GYRE_OK
-               : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+               : gyre_fail_errno(GYRE_ERR_IO, errno,
+                                 "the checkpoint folder %s is a symbolic link whose target cannot be used",
+                                 folder);
 }
 
 #endif

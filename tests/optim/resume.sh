@@ -288,6 +288,9 @@ run "$TRAIN" --checkpoint x --resume --may-change lr,tokens
 want "an unknown option" 2 "--may-change: tokens: there is no such option"
 train 2 --checkpoint /proc/none
 want "a folder that cannot be made" 1 "cannot make the checkpoint folder /proc/none"
+ln -s nowhere "$W/dangling"
+train 2 --checkpoint "$W/dangling"
+want "a link to nothing" 1 "the checkpoint folder .*dangling is a symbolic link whose target cannot be used: No such file"
 
 # ---- precision and the loss scale change: AdamW goes on counting updates, and what is passed takes effect
 changed() { # NAME STEP OPTION...: from the checkpoint of STEP on
