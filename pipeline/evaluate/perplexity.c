@@ -134,8 +134,8 @@ static gyre_status_t check(const pipe_evaluator_t *e, const model_token_t *token
     const model_config_t *c = &e->part->whole->config;
     if (count < 2)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "the text has %zu tokens: 2 or more are needed, since the first is not scored",
-                         count);
+                         "the text has %zu token%s: 2 or more are needed, since the first is not scored",
+                         count, count == 1 ? "" : "s");
     if (stride < 1 || stride > c->seq)
         return gyre_fail(GYRE_ERR_INVALID, "--stride %zu: a window has %zu positions: give 1 to %zu", stride,
                          c->seq, c->seq);

@@ -280,7 +280,7 @@ refused "packed.gz is compressed by gzip: unpack it first" --load run packed.gz
 refused "nothing holds no question" --load run --task arc nothing
 refused "cannot open none: No such file or directory; name a text file" --load run none
 refused "cannot open none" --load run --task arc none
-refused "one has 1 tokens: 2 or more are needed" --load run one
+refused "one has 1 token: 2 or more are needed" --load run one
 refused "nothing" --load run nothing
 refused "--json ./some would replace some, which is read" --load run --json ./some whole some
 refused "--logprobs ./one.safetensors would replace one.safetensors, which is read" --load one.safetensors --heads 4 --logprobs ./one.safetensors some

@@ -123,8 +123,8 @@ static gyre_status_t read_text(const eval_t *eval, const char *path, pipe_prompt
                                                     : read_ids(eval, tokens, ids);
     if (status == GYRE_OK && ids->total < 2)
         status = gyre_fail(GYRE_ERR_INVALID,
-                           "%s has %zu tokens: 2 or more are needed, since the first is not scored", path,
-                           ids->total);
+                           "%s has %zu token%s: 2 or more are needed, since the first is not scored", path,
+                           ids->total, ids->total == 1 ? "" : "s");
     model_tokens_close(tokens);
     return status;
 }
